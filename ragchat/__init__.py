@@ -1,0 +1,1 @@
+"""Retrieval in front of chat completion calls."""

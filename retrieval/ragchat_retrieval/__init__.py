@@ -1,0 +1,1 @@
+"""Retrieval core: documents, filters, stores, hybrid search, fusion. Knows nothing of chat."""

@@ -1,0 +1,211 @@
+"""Failing well: which stage may be skipped, how long each may take, and what remains of the deadline.
+
+A `Run` is one preparation or one search under a `Policy`. The Preparer starts one and passes it down
+in a context variable, so that the retriever inside it shares deadline, trace and degradations; a
+search on its own starts a strict one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
+from ragchat_retrieval.trace import TraceRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from ragchat_retrieval.trace import StageEvent
+
+T = TypeVar("T")
+
+StageName = Literal["gate", "transform", "expand", "keyword", "vector", "rerank", "augment"]
+
+_log = logging.getLogger("ragchat")
+_current: ContextVar[Run | None] = ContextVar("ragchat_run", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StagePolicy:
+    """What one stage may cost and what its failure means."""
+
+    on_error: Literal["raise", "skip"] = "raise"
+    timeout: float | None = None
+    """Seconds; None takes the policy's own ``timeout``."""
+
+
+SKIP = StagePolicy("skip")
+RAISE = StagePolicy("raise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Deadline, timeouts and failure rule per stage.
+
+    The defaults let enhancements (gate, transform, expand, vector, rerank) be skipped, visibly, and
+    let evidence (keyword, augment) fail loudly.
+    """
+
+    deadline: float | None = 30.0
+    """Seconds for everything before the answer call; None is no limit."""
+
+    timeout: float | None = 10.0
+    """Seconds for one run of one stage; None is no limit."""
+
+    gate: StagePolicy = SKIP
+    transform: StagePolicy = SKIP
+    expand: StagePolicy = SKIP
+    keyword: StagePolicy = RAISE
+    vector: StagePolicy = SKIP
+    rerank: StagePolicy = SKIP
+    augment: StagePolicy = RAISE
+
+    def __post_init__(self) -> None:
+        limits = {"deadline": self.deadline, "timeout": self.timeout}
+        limits |= {
+            f"{f.name}.timeout": value.timeout
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), StagePolicy)
+        }
+        for name, seconds in limits.items():
+            if seconds is not None and not seconds > 0:
+                raise InvalidSetting(name, "must be positive, or None for no limit")
+
+    @classmethod
+    def strict(cls, *, deadline: float | None = 30.0, timeout: float | None = 10.0) -> Policy:
+        """Returns a policy under which every failure raises."""
+        stages = {f.name: RAISE for f in fields(cls) if f.name not in {"deadline", "timeout"}}
+        return cls(deadline=deadline, timeout=timeout, **stages)
+
+    def with_deadline(self, deadline: float | None) -> Policy:
+        """Returns a copy with another deadline."""
+        return replace(self, deadline=deadline)
+
+    def stage(self, name: StageName) -> StagePolicy:
+        """Returns the rule of one stage."""
+        rule: StagePolicy = getattr(self, name)
+        return rule
+
+
+class Run:
+    """One preparation or search: its policy, its clock, its record.
+
+    Args:
+        policy: The rules.
+        on_stage: Hears every stage start and end.
+    """
+
+    def __init__(
+        self, policy: Policy, *, on_stage: Callable[[StageEvent], object] | None = None
+    ) -> None:
+        self.policy = policy
+        self.record = TraceRecorder(on_stage)
+        self._ends = None if policy.deadline is None else time.monotonic() + policy.deadline
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, possibly negative; None without one."""
+        return None if self._ends is None else self._ends - time.monotonic()
+
+    async def stage(
+        self,
+        name: StageName,
+        work: Callable[[], Awaitable[T]],
+        *,
+        fallback: Callable[[], T] | None = None,
+        count: Callable[[T], dict[str, int]] | None = None,
+    ) -> T:
+        """Runs one stage under its timeout and the deadline.
+
+        Args:
+            name: The stage; its rule comes from the policy.
+            work: Starts the work; called once.
+            fallback: Gives the result of a skipped stage. Without one, a failure raises whatever
+                the rule says.
+            count: Numbers of the result worth tracing.
+
+        Returns:
+            The work's result, or the fallback's if the stage was skipped.
+
+        Raises:
+            DeadlineExceeded: The request's time is used up and the stage may not be skipped.
+            StageTimeout: The stage's own time is used up and it may not be skipped.
+            BaseException: What the work raised, if the stage may not be skipped.
+        """
+        rule = self.policy.stage(name)
+        try:
+            with self.record.stage(name) as counts:
+                result = await self._bounded(name, rule, work)
+                if count is not None:
+                    counts.update(count(result))
+                return result
+        except Exception as error:
+            if fallback is None or rule.on_error == "raise":
+                raise
+            self.skip(name, error)
+            return fallback()
+
+    def skip(self, name: str, error: Exception) -> None:
+        """Records that a stage was skipped because of an error, and logs a warning."""
+        # The message of a foreign error may quote a prompt or a key, so only our own are repeated.
+        reason = type(error).__name__
+        if isinstance(error, RagchatError):
+            reason = f"{reason}: {error}"
+        self.record.degrade(name, reason)
+        _log.warning("stage %s skipped (%s)", name, reason)
+
+    async def _bounded(
+        self, name: str, rule: StagePolicy, work: Callable[[], Awaitable[T]]
+    ) -> T:
+        own = self.policy.timeout if rule.timeout is None else rule.timeout
+        remaining = self.remaining
+        if remaining is not None and remaining <= 0:
+            raise DeadlineExceeded(name, self.policy.deadline or 0.0)
+        limits = [limit for limit in (own, remaining) if limit is not None]
+        scope = asyncio.timeout(min(limits) if limits else None)
+        try:
+            async with scope:
+                return await work()
+        except TimeoutError:
+            if not scope.expired():  # the work's own TimeoutError
+                raise
+            if own is not None and (remaining is None or own < remaining):
+                raise StageTimeout(name, own) from None
+            raise DeadlineExceeded(name, self.policy.deadline or 0.0) from None
+
+
+@contextmanager
+def running(run: Run) -> Iterator[Run]:
+    """Makes `run` the current one for everything called inside."""
+    token = _current.set(run)
+    try:
+        yield run
+    finally:
+        _current.reset(token)
+
+
+def current_run() -> Run | None:
+    """Returns the run that a caller further up has started, if any."""
+    return _current.get()
+
+
+async def gather(*works: Awaitable[Any]) -> list[Any]:
+    """Awaits all concurrently, results in order; if one fails, the others are cancelled and awaited.
+
+    Raises:
+        Exception: The first failure, itself and not a group.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,60 @@
+"""Calling a stage, whether its author wrote it sync or async.
+
+A coroutine function runs on the loop. Anything else runs in a worker thread, with the caller's
+context variables, and an awaitable that comes back is awaited on the loop. Partials, decorated
+functions, bound methods and objects with ``__call__`` are looked through: the OpenAI SDK's ``create``
+is a decorated coroutine function for which a plain `inspect.iscoroutinefunction` says False.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def is_async_callable(stage: object) -> bool:
+    """Says whether calling `stage` gives a coroutine without doing its work first."""
+    seen: set[int] = set()
+    while id(stage) not in seen:
+        seen.add(id(stage))
+        if inspect.iscoroutinefunction(stage) or inspect.isasyncgenfunction(stage):
+            return True
+        if isinstance(stage, functools.partial):
+            stage = stage.func
+        elif inspect.ismethod(stage):
+            stage = stage.__func__
+        elif (wrapped := getattr(stage, "__wrapped__", None)) is not None:
+            stage = wrapped
+        elif not inspect.isroutine(stage) and not inspect.isclass(stage) and callable(stage):
+            stage = type(stage).__call__
+    return False
+
+
+async def call_stage(stage: Callable[..., T | Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+    """Calls a sync or async stage and returns its result.
+
+    A sync stage that outlives a cancellation keeps its thread to the end; its result is dropped.
+
+    Args:
+        stage: Any callable.
+        *args: Its positional arguments.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        What the stage returned, awaited if it was awaitable.
+    """
+    if is_async_callable(stage):
+        result: object = stage(*args, **kwargs)
+    else:
+        result = await asyncio.to_thread(stage, *args, **kwargs)
+    if isinstance(result, Awaitable):
+        result = await result
+    return cast("T", result)

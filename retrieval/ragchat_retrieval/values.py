@@ -1,0 +1,323 @@
+"""The values of retrieval: documents, passages, queries, candidates, results.
+
+All are frozen, equal when their content is equal, and know nothing of storage. A score belongs to a
+search (`Candidate`), never to a passage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from ragchat_retrieval.errors import (
+    DocumentNotUTF8,
+    DocumentTooLarge,
+    InvalidCandidates,
+    InvalidDocumentID,
+    InvalidQuery,
+    InvalidSetting,
+)
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.metadata import Metadata
+from ragchat_retrieval.text import clean_query
+from ragchat_retrieval.trace import Degradation, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.explain import Explanation
+
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+"""Default limit of `Document.from_reader`, 16 MiB."""
+
+
+class Span(NamedTuple):
+    """A half-open range of character offsets into a document's text."""
+
+    start: int
+    end: int
+
+
+class Lines(NamedTuple):
+    """A range of lines of a document, 1-based and inclusive."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One complete revision of a source.
+
+    Raises:
+        InvalidDocumentID: The id is blank.
+        InvalidMetadata: A metadata key or value cannot be kept faithfully by every store.
+    """
+
+    id: str
+    text: str
+    title: str | None = field(default=None, kw_only=True)
+    source: str | None = field(default=None, kw_only=True)
+    """Where it came from, as a person would name it: a path or a URL."""
+
+    metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
+    """Read-only; see `ragchat_retrieval.metadata` for what values may be."""
+
+    def __post_init__(self) -> None:
+        if not self.id.strip():
+            raise InvalidDocumentID
+        object.__setattr__(self, "metadata", Metadata(self.metadata, document_id=self.id))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text, in hex."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @classmethod
+    def from_reader(
+        cls,
+        stream: BinaryIO,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        title: str | None = None,
+        source: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int = MAX_DOCUMENT_BYTES,
+    ) -> Document:
+        """Reads a whole UTF-8 stream as one document; a byte order mark is removed.
+
+        Args:
+            stream: A binary stream; at most ``limit + 1`` bytes are read from it.
+            id: The document's id.
+            title: Its title.
+            source: A label such as the file's name; it chooses no parser.
+            metadata: Its metadata.
+            limit: Most bytes accepted.
+
+        Raises:
+            DocumentTooLarge: The stream holds more than `limit` bytes.
+            DocumentNotUTF8: The bytes are not UTF-8.
+        """
+        data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise DocumentTooLarge(limit, document_id=id)
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DocumentNotUTF8(error.start, document_id=id) from None
+        return cls(id, text, title=title, source=source, metadata=metadata or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One chunk of a document. ``document.text[span.start:span.end] == passage.text``."""
+
+    text: str
+    id: str = field(default="", kw_only=True)
+    """Stable over runs: document id, ordinal and content; filled in when left empty."""
+
+    document_id: str = field(default="", kw_only=True)
+    title: str | None = field(default=None, kw_only=True)
+    source: str | None = field(default=None, kw_only=True)
+    metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
+    headings: tuple[str, ...] = field(default=(), kw_only=True)
+    """Path of headings above the passage, outermost first."""
+
+    page: int | None = field(default=None, kw_only=True)
+    """1-based page, for paged documents."""
+
+    lines: Lines | None = field(default=None, kw_only=True)
+    span: Span | None = field(default=None, kw_only=True)
+    ordinal: int = field(default=0, kw_only=True)
+    """Position among its document's passages, from 0."""
+
+    digest: str = field(default="", kw_only=True)
+    """SHA-256 of its document's text, in hex."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "metadata", Metadata(self.metadata, document_id=self.document_id or None))
+        put(self, "headings", tuple(self.headings))
+        if self.lines is not None:
+            put(self, "lines", Lines(*self.lines))
+        if self.span is not None:
+            put(self, "span", Span(*self.span))
+        if not self.id:
+            put(self, "id", passage_id(self.document_id, self.ordinal, self.text))
+
+
+def passage_id(document_id: str, ordinal: int, text: str) -> str:
+    """Returns the stable id of a passage: document id, ordinal and a hash of its content."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{document_id}#{ordinal}-{digest[:16]}" if document_id else digest[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextText:
+    """Conversation carried into retrieval without gluing strings together.
+
+    It is added linearly to the query's own text, with its own weight in each lane: BM25 scores are
+    summed; embeddings are summed and normalised again.
+    """
+
+    text: str
+    lexical: float = field(default=0.0, kw_only=True)
+    """Weight of its terms in the keyword lane, ≥ 0."""
+
+    semantic: float = field(default=0.0, kw_only=True)
+    """Weight of its embedding in the vector lane, ≥ 0."""
+
+    damp: bool = field(default=False, kw_only=True)
+    """Lets the index multiply `semantic` by 1 − clip((cos(query, text) − .1) / .5, 0, 1)."""
+
+    def __post_init__(self) -> None:
+        for name in ("lexical", "semantic"):
+            weight = getattr(self, name)
+            if not (math.isfinite(weight) and weight >= 0):
+                raise InvalidSetting(f"ContextText.{name}", "must be a finite number, 0 or more")
+        object.__setattr__(self, "text", clean_query(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to retrieve.
+
+    Raises:
+        InvalidQuery: The text is blank after trimming.
+    """
+
+    text: str
+    context: tuple[ContextText, ...] = field(default=(), kw_only=True)
+    lexical: str | None = field(default=None, kw_only=True)
+    """Replaces `text` in the keyword lane (a translation)."""
+
+    semantic: str | None = field(default=None, kw_only=True)
+    """Replaces `text` in the vector lane (a hypothetical answer)."""
+
+    variants: tuple[str, ...] = field(default=(), kw_only=True)
+    """Other wordings, from a planner; a pipeline then skips its expander."""
+
+    filter: Filter = field(default_factory=Filter, kw_only=True)
+    """What the user asked to narrow to."""
+
+    scope: Filter = field(default_factory=Filter, kw_only=True)
+    """The trusted boundary (a tenant), set by the app, always ANDed."""
+
+    top_k: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        text = clean_query(self.text)
+        if not text:
+            raise InvalidQuery("a query must not be blank")
+        put(self, "text", text)
+        put(self, "context", tuple(c for c in self.context if c.text))
+        for name in ("lexical", "semantic"):
+            value = getattr(self, name)
+            put(self, name, (clean_query(value) or None) if value is not None else None)
+        put(self, "variants", tuple(v for v in map(clean_query, self.variants) if v))
+
+    def with_text(self, text: str) -> Query:
+        """Returns a copy with another text; the texts of single lanes are dropped with the old one."""
+        return replace(self, text=text, lexical=None, semantic=None)
+
+    def bounded_by(self, caller: Query) -> Query:
+        """Returns a copy with the caller's scope, filter and top_k, whatever a stage made of them."""
+        return replace(self, scope=caller.scope, filter=caller.filter, top_k=caller.top_k)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A passage that a search found.
+
+    Raises:
+        InvalidCandidates: The score is not finite.
+    """
+
+    passage: Passage
+    score: float
+    """Higher is better; comparable only inside its own result."""
+
+    explain: Explanation | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.score):
+            raise InvalidCandidates("a candidate's score must be finite", stage="candidate")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult(Sequence[Candidate]):
+    """An immutable sequence of candidates, best first, with how it came about."""
+
+    candidates: tuple[Candidate, ...] = ()
+    queries: tuple[Query, ...] = field(default=(), kw_only=True)
+    """The queries that were searched, the original first."""
+
+    degraded: tuple[Degradation, ...] = field(default=(), kw_only=True)
+    trace: Trace = field(default_factory=Trace, kw_only=True, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(self.candidates))
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self.candidates)
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
+    def __getitem__(self, index: int | slice) -> Candidate | tuple[Candidate, ...]:
+        return self.candidates[index]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Revision:
+    """A document with everything a store keeps of it: the unit of an atomic replace.
+
+    `HybridIndex` makes these; `index.replace` accepts them with `terms` left out and fills them in.
+    """
+
+    document: Document
+    passages: tuple[Passage, ...]
+    """No passages means that the document is deleted."""
+
+    vectors: NDArray[np.float32] | None = None
+    """float32 [passages, dimension], rows L2-normalised; None for keyword-only."""
+
+    terms: tuple[Mapping[str, int], ...] | None = None
+    """Analysed terms of each passage with their counts."""
+
+    fingerprint: str = ""
+    """Hash of text, labels, metadata and splitter: equal means nothing changed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passages", tuple(self.passages))
+        if self.vectors is not None:
+            vectors = np.array(self.vectors, dtype=np.float32, order="C")
+            vectors.setflags(write=False)
+            object.__setattr__(self, "vectors", vectors)
+
+
+def indexed_text(passage: Passage) -> str:
+    """Returns the text that both lanes index: title and heading path, then the passage's own text.
+
+    A title that the text already begins with is not repeated.
+    """
+    above = [passage.title or "", *passage.headings]
+    head = [line for line in dict.fromkeys(part.strip() for part in above) if line]
+    body = passage.text
+    if head and body.lstrip().startswith(head[0]):
+        head = head[1:]
+    return "\n".join([*head, body])
+
