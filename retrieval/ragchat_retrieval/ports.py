@@ -118,7 +118,8 @@ class Store(Protocol):
 
         Old passages of the documents go and new ones come, or nothing changes. A revision without
         passages deletes its document. The first write latches `identity`. A corpus latched without
-        a model takes the given one if, after this write, every passage has a vector.
+        a model takes the given one when every revision of the write carries vectors; passages
+        written before stay without a vector until they are replaced.
 
         Args:
             revisions: With `terms` filled in.
