@@ -1,0 +1,69 @@
+# make demo | test | lint | bench | clean
+# Each target does its own set-up on a fresh clone: a virtual environment in .venv, once.
+# PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first that is 3.11 or newer.
+
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.done
+CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11 python)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+QUALITY := benchmarks/quality.py
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help demo test lint bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '1,3s/^# //p' Makefile
+
+demo: $(DONE)/demo
+	@$(BIN)/ragchat --index .demo/demo.sqlite demo
+
+test: $(DONE)/test
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+lint: $(DONE)/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/api.py
+	$(BIN)/pyright
+
+bench: $(DONE)/test
+	$(BIN)/python $(QUALITY) $(ARGS)
+
+clean:
+	rm -rf $(VENV) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(DONE)/venv:
+	@for python in $(CANDIDATES); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			if ! "$$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+				echo "$$python cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)" >&2; \
+				continue; \
+			fi; \
+			echo "Setting up $(VENV) with $$("$$python" --version) (once)" >&2; \
+			"$$python" -m venv $(VENV) && exec mkdir -p $(DONE); \
+		fi; \
+	done; \
+	[ -d $(DONE) ] || { echo "ragchat needs Python 3.11 or newer with venv; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PIP) install --upgrade "pip>=25.1"
+	@touch $@
+
+$(DONE)/demo: pyproject.toml | $(DONE)/venv
+	@echo "Installing ragchat" >&2
+	@$(PIP) install --editable ".[cli,local]"
+	@touch $@
+
+$(DONE)/test: pyproject.toml | $(DONE)/venv
+	@echo "Installing ragchat and what its tests need" >&2
+	@$(PIP) install --editable ".[cli,local]" --group test
+	@touch $@ $(DONE)/demo
+
+$(DONE)/lint: pyproject.toml | $(DONE)/venv
+	@echo "Installing ragchat and what its checks need" >&2
+	@$(PIP) install --editable ".[cli,local]" --group test --group lint
+	@touch $@ $(DONE)/test $(DONE)/demo

@@ -1,0 +1,90 @@
+"""What holds for every test: no network but loopback, no settings from outside, fixed examples.
+
+A test that tries to reach another machine fails, even if the code under test swallows the error.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCAL_NAMES = frozenset({"", "localhost", "ip6-localhost"})
+SETTINGS = ("RAGCHAT_", "OPENAI_", "OPENSEARCH_", "OTEL_")
+
+for setting in [name for name in os.environ if name.startswith(SETTINGS)]:
+    del os.environ[setting]
+
+hypothesis.settings.register_profile(
+    "ragchat",
+    deadline=None,  # a busy machine is no failure
+    max_examples=60,
+    derandomize="CI" in os.environ,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ragchat")
+
+_attempts: list[str] = []
+
+
+class NetworkForbidden(PermissionError):
+    """A test reached for a machine that is not this one."""
+
+
+def is_local(host: object) -> bool:
+    """Says whether a host, as sockets name it, is this machine."""
+    if host is None:
+        return True
+    name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
+    if name.lower() in LOCAL_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _guard(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "socket.connect" or event == "socket.sendto":  # noqa: PLR1714 - called very often
+        address = arguments[1]
+        if isinstance(address, tuple) and not is_local(address[0]):  # a path is a Unix socket
+            _forbid(address[0])
+    elif event == "socket.getaddrinfo" and not is_local(arguments[0]):
+        _forbid(arguments[0])
+
+
+def _forbid(host: object) -> None:
+    _attempts.append(str(host))
+    raise NetworkForbidden(f"tests may not reach {host!r}")
+
+
+sys.addaudithook(_guard)
+
+
+@pytest.fixture(autouse=True)
+def network_guard() -> Iterator[list[str]]:
+    """Fails the test if anything in it tried to leave this machine; yields the attempts."""
+    _attempts.clear()
+    yield _attempts
+    assert not _attempts, f"the test tried to reach {_attempts}"
+
+
+@pytest.fixture(scope="session")
+def child_env() -> dict[str, str]:
+    """The environment of child processes: no settings, and no way to the net by HTTP."""
+    dead = "http://127.0.0.1:9"
+    return {
+        **os.environ,
+        "HTTP_PROXY": dead,
+        "HTTPS_PROXY": dead,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "PYTHONWARNINGS": "error",
+    }
