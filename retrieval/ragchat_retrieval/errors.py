@@ -17,7 +17,7 @@
     │   ├── EmbeddingError              an embedder answered with something unusable
     │   ├── InvalidCandidates           a retriever or stage returned no valid candidates
     │   ├── MalformedRanking            a reranker's scores break its contract
-    │   ├── ScopeViolation              a store returned a passage outside filter or scope
+    │   ├── ScopeViolation              a passage or document lies outside filter or scope
     │   ├── DeadlineExceeded            the request's time is used up
     │   ├── StageTimeout                one stage used up its own time
     │   └── StoreError                  the store refused or failed
@@ -203,15 +203,18 @@ class MalformedRanking(RetrievalError, ValueError):
 
 
 class ScopeViolation(RetrievalError):
-    """A store returned a passage that filter or scope exclude; the result is withheld.
+    """A passage or document lies outside filter or scope; a result is withheld, a write refused.
 
     Attributes:
-        passage_id: The passage's id.
+        passage_id: The passage's id, where a passage is at fault.
+        document_id: The document's id, where a document is.
     """
 
-    def __init__(self, passage_id: str) -> None:
-        super().__init__(f"the store returned passage {passage_id!r}, which filter or scope exclude")
+    def __init__(self, passage_id: str | None = None, *, document_id: str | None = None) -> None:
+        what = f"document {document_id!r}" if passage_id is None else f"passage {passage_id!r}"
+        super().__init__(f"{what} lies outside filter or scope")
         self.passage_id = passage_id
+        self.document_id = document_id
 
 
 class DeadlineExceeded(RetrievalError, TimeoutError):

@@ -1,0 +1,146 @@
+"""What every store checks of a write before it changes anything.
+
+The order of the checks is part of the contract: duplicate documents, shape of the revisions, text,
+passage ids within the write, vectors, scope; then, against what is stored, identity, scope of the
+documents replaced, and passage ids that other documents own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragchat_retrieval.errors import (
+    DuplicateDocumentID,
+    IdentityMismatch,
+    InvalidDocument,
+    InvalidSetting,
+    InvalidVector,
+    PassageIDConflict,
+    ScopeViolation,
+)
+from ragchat_retrieval.text import check_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.ports import Identity
+    from ragchat_retrieval.values import Revision
+
+
+def check_write(
+    revisions: Sequence[Revision], *, identity: Identity, scope: Filter, store: str
+) -> None:
+    """Checks everything about a write that needs no look at what is stored.
+
+    Args:
+        revisions: The write.
+        identity: What the caller works with.
+        scope: The caller's boundary.
+        store: The store's name, for errors.
+
+    Raises:
+        DuplicateDocumentID: One document occurs twice.
+        InvalidSetting: Terms are missing, or not one mapping per passage.
+        InvalidDocument: A passage names another document than its revision's.
+        InvalidText: NUL or a lone surrogate in a text field.
+        PassageIDConflict: One passage id occurs twice.
+        InvalidVector: A vector is non-finite, zero or wrongly sized, or there is no model for it.
+        ScopeViolation: A document or passage lies outside `scope`.
+    """
+    seen: set[str] = set()
+    for revision in revisions:
+        if revision.document.id in seen:
+            raise DuplicateDocumentID(revision.document.id, store=store)
+        seen.add(revision.document.id)
+    for revision in revisions:
+        _check_shape(revision)
+        check_document(revision.document, revision.passages)
+    _check_passage_ids(revisions, store)
+    for revision in revisions:
+        _check_vectors(revision, identity)
+    if scope:
+        for revision in revisions:
+            _check_scope(revision, scope)
+
+
+def agreed_identity(
+    stored: Identity | None, given: Identity, revisions: Sequence[Revision], *, store: str
+) -> Identity:
+    """Returns the identity that the corpus has after a write.
+
+    The first write latches what is given. A corpus latched without a model takes the given one when
+    every revision of the write carries vectors.
+
+    Args:
+        stored: What the corpus was written with; None before the first write.
+        given: What the caller works with.
+        revisions: The write.
+        store: The store's name, for errors.
+
+    Raises:
+        IdentityMismatch: The two differ otherwise.
+    """
+    if stored is None or stored == given:
+        return given
+    bare = given.model is not None and stored == replace(given, model=None, dimension=None)
+    written = [revision for revision in revisions if revision.passages]
+    if bare and all(revision.vectors is not None for revision in written):
+        return given if written else stored
+    raise IdentityMismatch(str(stored), str(given), store=store)
+
+
+def _check_shape(revision: Revision) -> None:
+    terms = revision.terms
+    if revision.passages and (terms is None or len(terms) != len(revision.passages)):
+        raise InvalidSetting("revisions", "terms must be filled in, one mapping per passage")
+    for passage in revision.passages:
+        if passage.document_id != revision.document.id:
+            raise InvalidDocument(
+                "a passage names another document",
+                document_id=revision.document.id,
+                field="passages.document_id",
+            )
+
+
+def _check_passage_ids(revisions: Sequence[Revision], store: str) -> None:
+    total = sum(len(revision.passages) for revision in revisions)
+    seen = {passage.id for revision in revisions for passage in revision.passages}
+    if len(seen) == total:
+        return
+    seen.clear()
+    for revision in revisions:
+        for passage in revision.passages:
+            if passage.id in seen:
+                raise PassageIDConflict(passage.id, store=store)
+            seen.add(passage.id)
+
+
+def _check_vectors(revision: Revision, identity: Identity) -> None:
+    vectors, document_id = revision.vectors, revision.document.id
+    if vectors is None or not revision.passages:
+        return
+    if identity.model is None or identity.dimension is None:
+        raise InvalidVector("there is no embedding model in the identity", document_id=document_id)
+    expected = (len(revision.passages), identity.dimension)
+    if vectors.shape != expected:
+        raise InvalidVector(
+            f"the matrix has shape {vectors.shape}, not {expected}", document_id=document_id
+        )
+    # A sum of squares is finite only if all are, and saves a pass over the matrix.
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    if not np.isfinite(squares).all():
+        raise InvalidVector("holds NaN or infinity", document_id=document_id)
+    if not squares.all():
+        raise InvalidVector("is all zeros", document_id=document_id)
+
+
+def _check_scope(revision: Revision, scope: Filter) -> None:
+    if not scope.matches_document(revision.document):
+        raise ScopeViolation(document_id=revision.document.id)
+    for passage in revision.passages:
+        if not scope.matches_passage(passage):
+            raise ScopeViolation(passage.id, document_id=revision.document.id)
