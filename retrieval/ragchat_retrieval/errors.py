@@ -15,6 +15,7 @@
     │   │   └── InvalidFilterKey        a key outside the key pattern
     │   ├── InvalidVector               non-finite, zero or wrongly sized
     │   ├── EmbeddingError              an embedder answered with something unusable
+    │   ├── TokenizerUnavailable        this machine has no exact tokenizer for an encoding
     │   ├── InvalidCandidates           a retriever or stage returned no valid candidates
     │   ├── MalformedRanking            a reranker's scores break its contract
     │   ├── ScopeViolation              a passage or document lies outside filter or scope
@@ -87,7 +88,9 @@ class InvalidDocument(RetrievalError, ValueError):
         field: The field at fault, such as ``text`` or ``metadata.team``.
     """
 
-    def __init__(self, problem: str, *, document_id: str | None = None, field: str = "text") -> None:
+    def __init__(
+        self, problem: str, *, document_id: str | None = None, field: str = "text"
+    ) -> None:
         where = "document" if document_id is None else f"document {document_id!r}"
         super().__init__(f"{where}, {field}: {problem}")
         self.document_id = document_id
@@ -172,15 +175,35 @@ class EmbeddingError(RetrievalError):
     Attributes:
         model: The embedder's model name.
         status: The HTTP status, where there was one.
+        position: Position in the call of the first text at fault, from 0, where one is at fault.
     """
 
     def __init__(
-        self, problem: str, *, model: str, status: int | None = None, retryable: bool = False
+        self,
+        problem: str,
+        *,
+        model: str,
+        status: int | None = None,
+        position: int | None = None,
+        retryable: bool = False,
     ) -> None:
         super().__init__(f"embedding model {model!r}: {problem}")
         self.model = model
         self.status = status
+        self.position = position
         self.retryable = retryable
+
+
+class TokenizerUnavailable(RetrievalError):
+    """No exact tokenizer for an encoding is on this machine; nothing is guessed instead.
+
+    Attributes:
+        encoding: The encoding's name.
+    """
+
+    def __init__(self, encoding: str, remedy: str) -> None:
+        super().__init__(f"no exact tokenizer for encoding {encoding!r}: {remedy}")
+        self.encoding = encoding
 
 
 class InvalidCandidates(RetrievalError, ValueError):
