@@ -1,0 +1,97 @@
+"""The text policy, one for every store.
+
+NUL and lone surrogates cannot be kept by every engine: PostgreSQL refuses NUL, SQLite's own text
+functions cut at it, and a lone surrogate has no UTF-8 form. In a document they are a typed error
+before anything is written; in a query they become spaces. Everything else is stored as given.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.errors import InvalidText
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ragchat_retrieval.values import Document, Passage
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean_query(text: str) -> str:
+    """Returns a query's text with NUL and lone surrogates as spaces, then trimmed."""
+    return (text if is_storable(text) else _UNSTORABLE.sub(" ", text)).strip()
+
+
+def is_storable(value: str) -> bool:
+    """Says whether every store can keep a text: it holds no NUL and no lone surrogate."""
+    if value.isascii():
+        return "\x00" not in value
+    return _UNSTORABLE.search(value) is None
+
+
+def check_text(value: str, *, document_id: str | None, field: str) -> None:
+    """Refuses a text that some store could not keep.
+
+    Args:
+        value: The text of one field.
+        document_id: The document it belongs to, named in the error.
+        field: The field, named in the error.
+
+    Raises:
+        InvalidText: The text holds NUL or a lone surrogate.
+    """
+    if not is_storable(value):
+        problem = "NUL" if "\x00" in value else "a lone surrogate"
+        raise InvalidText(f"holds {problem}", document_id=document_id, field=field)
+
+
+def check_document(document: Document, passages: Iterable[Passage] = ()) -> None:
+    """Refuses a document, or passages of it, with a text that some store could not keep.
+
+    Checked are ids, titles, sources, texts, headings, and every string inside metadata.
+
+    Raises:
+        InvalidText: Names the document and the first field at fault, such as ``text``,
+            ``metadata.team`` or ``passages[3].title``.
+    """
+    owner = document.id
+    for field, value in _texts(document):
+        check_text(value, document_id=owner, field=field)
+    for position, passage in enumerate(passages):
+        # Passages usually share the document's metadata object, which is checked by now.
+        fields = _texts(passage, skip_metadata=passage.metadata is document.metadata)
+        for field, value in fields:
+            check_text(value, document_id=owner, field=f"passages[{position}].{field}")
+        check_text(
+            passage.document_id, document_id=owner, field=f"passages[{position}].document_id"
+        )
+        for heading in passage.headings:
+            check_text(heading, document_id=owner, field=f"passages[{position}].headings")
+
+
+def _texts(item: Document | Passage, *, skip_metadata: bool = False) -> Iterator[tuple[str, str]]:
+    yield "id", item.id
+    yield "text", item.text
+    if item.title is not None:
+        yield "title", item.title
+    if item.source is not None:
+        yield "source", item.source
+    if not skip_metadata:
+        for key, value in item.metadata.items():
+            for text in _strings(value):
+                yield f"metadata.{key}", text
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
