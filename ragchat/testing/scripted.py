@@ -32,11 +32,11 @@ class ScriptedChatModel:
     A reply is one of:
 
     - a string or a `Reply`;
-    - a mapping with ``choices`` (a whole response), or with the fields of `Reply`, where ``content``
-      is accepted for ``text``;
+    - a mapping with ``choices`` (a whole response), or with the fields of `Reply` (``content``
+      stands for ``text`` too);
     - an exception, which is raised;
     - a callable that gets the call's kwargs as a dict and returns, or resolves to, a reply;
-    - a list of chunks for a streamed call, in which a string is a content delta, a mapping a chunk's
+    - a list of chunks for a streamed call: a string is a content delta, a mapping a chunk's
       payload, an exception is raised at that point, and a callable is called (and awaited) before
       the stream goes on;
     - None or any other object, returned as it is.

@@ -107,7 +107,7 @@ class Reply:
     def stream(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns the payloads of the ``chat.completion.chunk`` objects, in order.
 
-        Where ``stream_options.include_usage`` asks for it, the last one holds the usage and no choice.
+        The last one holds the usage and no choice, where ``stream_options`` asks for it.
         """
         if self.chunks is not None:
             return [dict(chunk) for chunk in self.chunks]
