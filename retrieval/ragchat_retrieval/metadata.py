@@ -126,7 +126,7 @@ def decode(text: str) -> Metadata:
         raise InvalidMetadata("stored metadata is damaged", field="metadata") from None
 
 
-def _checked(mapping: Mapping[str, Any], document_id: str | None) -> Iterator[tuple[str, object]]:
+def _checked(mapping: Mapping[Any, Any], document_id: str | None) -> Iterator[tuple[str, object]]:
     for key, value in mapping.items():
         if not isinstance(key, str) or KEY_PATTERN.fullmatch(key) is None:
             problem = "a key is 1 to 128 of A-Z, a-z, 0-9, '_' and '-'"
