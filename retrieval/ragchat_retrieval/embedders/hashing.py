@@ -37,7 +37,7 @@ class HashingEmbedder:
 
     The method is signed feature hashing (Weinberger et al. 2009, "Feature Hashing for Large Scale
     Multitask Learning"): a word counts 4, each trigram of the word between two boundary marks 1,
-    and n occurrences count as the bit length of n. Sums are whole numbers, so rounding cannot differ.
+    and n occurrences count as the bit length of n. Sums are whole numbers: no rounding differs.
 
     Args:
         dimension: Length of the vectors, 1 or more. Small ones collide often.
