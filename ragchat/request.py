@@ -1,0 +1,230 @@
+"""The snapshot of a chat request: whatever ``chat.completions.create`` takes, owned by us.
+
+Containers and pydantic models are deep-copied; any other object (a timeout, a client option) is
+kept by reference. So the caller's objects are never mutated, and later changes to them have no
+effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel
+
+from ragchat.errors import InvalidAugmentation, InvalidRequest, NoFinalUserMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+
+Foreign: TypeAlias = Any
+"""A field of a message, as the caller's data or SDK has it."""
+
+_ITERABLES = ("messages", "tools")
+"""Parameters that the SDK types as plain iterables; an iterator among them is read once, here."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChatRequest:
+    """An immutable chat request whose active turn is a user message.
+
+    Made by `snapshot`. Everything that it hands out is a fresh copy.
+    """
+
+    _params: Mapping[str, Any]
+    """The keyword arguments; ``messages`` is a list."""
+
+    _turn: int
+    """Index of the active user message; only tool rounds may follow it."""
+
+    @classmethod
+    def snapshot(cls, request: object = None, **params: Any) -> ChatRequest:
+        """Copies a request.
+
+        Args:
+            request: The keyword arguments as a mapping or a pydantic model, or another
+                `ChatRequest`.
+            **params: Keyword arguments; they win over those in `request`.
+
+        Raises:
+            InvalidRequest: There are no messages, or they are no sequence of messages.
+            NoFinalUserMessage: The last message is not from the user.
+        """
+        given = {**_mapping(request), **params}
+        for name in _ITERABLES:
+            if name in given:
+                given[name] = _listed(given[name])
+        copied = {name: owned(value) for name, value in given.items()}
+        messages = copied.get("messages")
+        if not isinstance(messages, list):
+            raise InvalidRequest("messages: a list of messages is needed")
+        for position, message in enumerate(messages):
+            if not isinstance(member(message, "role"), str):
+                raise InvalidRequest(f"messages[{position}] has no role")
+        if not messages or member(messages[-1], "role") != "user":
+            raise NoFinalUserMessage
+        copied["messages"] = [_with_listed_content(message) for message in messages]
+        return cls(copied, len(messages) - 1)
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model that will answer, where the request says."""
+        model = self._params.get("model")
+        return model if isinstance(model, str) else None
+
+    @property
+    def question(self) -> str:
+        """The text parts of the active user message, joined by newlines; empty without any."""
+        content = member(self._active, "content")
+        if isinstance(content, str):
+            return content
+        return "\n".join(member(part, "text") for part in _text_parts(content))
+
+    @property
+    def history(self) -> tuple[Mapping[str, Any], ...]:
+        """Copies of all messages before the active one; objects among them as mappings."""
+        return tuple(as_mapping(message) for message in self._messages[: self._turn])
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether `with_question` can write: the message is a string or has one text part."""
+        content = member(self._active, "content")
+        return isinstance(content, str) or len(_text_parts(content)) == 1
+
+    def kwargs(self) -> dict[str, Any]:
+        """Returns the keyword arguments for ``create``, copied anew each time."""
+        return {name: owned(value) for name, value in self._params.items()}
+
+    def with_question(self, text: str) -> ChatRequest:
+        """Returns a copy whose active message says `text`.
+
+        The string or the one text part is replaced where it stands. Every other part and every
+        other message keeps its value and position.
+
+        Raises:
+            InvalidAugmentation: The active message has no text part, or several.
+        """
+        content = member(self._active, "content")
+        if isinstance(content, str):
+            return self._with_active(_with_member(self._active, "content", text))
+        texts = _text_parts(content)
+        if len(texts) != 1:
+            found = f"{len(texts)} text parts" if texts else "no text part"
+            raise InvalidAugmentation(f"the final user message has {found} to replace")
+        parts = [_with_member(p, "text", text) if p is texts[0] else p for p in content]
+        return self._with_active(_with_member(self._active, "content", parts))
+
+    def with_messages(self, extra: Iterable[object]) -> ChatRequest:
+        """Returns a copy with messages appended, such as a tool call and its result.
+
+        Raises:
+            InvalidRequest: `extra` is no sequence of messages.
+        """
+        added = owned(_listed(extra))
+        if not isinstance(added, list):
+            raise InvalidRequest("extra messages: a list of messages is needed")
+        for position, message in enumerate(added):
+            if not isinstance(member(message, "role"), str):
+                raise InvalidRequest(f"extra messages[{position}] has no role")
+        messages = [*self._messages, *added]
+        return ChatRequest({**self._params, "messages": messages}, self._turn)
+
+    @property
+    def _messages(self) -> Sequence[object]:
+        messages: Sequence[object] = self._params["messages"]
+        return messages
+
+    @property
+    def _active(self) -> object:
+        return self._messages[self._turn]
+
+    def _with_active(self, message: object) -> ChatRequest:
+        messages = list(self._messages)
+        messages[self._turn] = message
+        return ChatRequest({**self._params, "messages": messages}, self._turn)
+
+
+def owned(value: T) -> T:
+    """Returns a deep copy of containers and pydantic models; any other object is returned itself.
+
+    Mappings become dicts with their order kept, so the JSON of a copy is that of the original.
+    """
+    copied: Any = value
+    if isinstance(value, Mapping):
+        copied = {key: owned(inner) for key, inner in value.items()}
+    elif isinstance(value, list):
+        copied = [owned(inner) for inner in value]
+    elif type(value) in (tuple, set, frozenset):
+        copied = type(value)(owned(inner) for inner in value)  # type: ignore[attr-defined, call-arg]
+    elif isinstance(value, BaseModel):
+        copied = value.model_copy(deep=True)
+    return copied  # type: ignore[no-any-return]
+
+
+def member(item: object, name: str) -> Foreign:
+    """Returns a field of a message or part, be it a mapping or an object; None without it."""
+    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def as_mapping(message: object) -> Mapping[str, Any]:
+    """Returns a copy of a message as a mapping.
+
+    Raises:
+        InvalidRequest: It is neither a mapping nor an object with ``model_dump``.
+    """
+    if isinstance(message, Mapping):
+        return owned(message)
+    if isinstance(message, BaseModel):
+        return message.model_dump(warnings=False)
+    dump = getattr(message, "model_dump", None)
+    if not callable(dump):
+        raise InvalidRequest(f"a {type(message).__name__} is no message: neither mapping nor model")
+    dumped: Mapping[str, Any] = dump()
+    return dumped
+
+
+def _mapping(request: object) -> Mapping[str, Any]:
+    if request is None:
+        return {}
+    if isinstance(request, ChatRequest):
+        return request._params  # noqa: SLF001 - one of our own
+    if isinstance(request, BaseModel):
+        return {name: getattr(request, name) for name in sorted(request.model_fields_set)}
+    if not isinstance(request, Mapping) or not all(isinstance(key, str) for key in request):
+        raise InvalidRequest("a request is a mapping of keyword arguments")
+    return request
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, str | bytes | Mapping | BaseModel) or not isinstance(value, Iterable):
+        return value
+    return list(value)
+
+
+def _with_listed_content(message: object) -> object:
+    content = member(message, "content")
+    if isinstance(content, list) or not isinstance(message, Mapping):
+        return message
+    listed = _listed(content)
+    return message if listed is content else {**message, "content": owned(listed)}
+
+
+def _text_parts(content: object) -> list[object]:
+    if not isinstance(content, list):
+        return []
+    return [
+        part
+        for part in content
+        if member(part, "type") == "text" and isinstance(member(part, "text"), str)
+    ]
+
+
+def _with_member(item: object, name: str, value: object) -> object:
+    if isinstance(item, Mapping):
+        return {**item, name: value}
+    if isinstance(item, BaseModel):
+        return item.model_copy(update={name: value})
+    raise InvalidRequest(f"the text of a {type(item).__name__} cannot be replaced")
