@@ -1,0 +1,198 @@
+"""Fusion of the keyword and the vector lane into one order. Pure.
+
+`Weighted` is the default. Measured over public collections it was never below the better of its
+two lanes, while reciprocal rank fusion was far below it on some (``benchmarks/RESULTS.md``). What
+makes the difference is score completion: every candidate of either lane is scored exactly by both,
+so that a passage which one lane cut off is not counted as irrelevant to it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from ragchat_retrieval.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ragchat_retrieval.ports import Hit
+
+RRF_K = 60.0
+"""The constant of Cormack, Clarke and Büttcher, SIGIR 2009."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneResult:
+    """What one lane returned, and what it says of the other lane's finds."""
+
+    hits: Sequence[Hit]
+    """Best first, as the store returned them."""
+
+    completed: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Scores by passage id for candidates that only the other lane returned."""
+
+    def scores(self) -> dict[str, float]:
+        """Returns all known scores by passage id."""
+        return {**self.completed, **dict(self.hits)}
+
+    def ranks(self) -> dict[str, int]:
+        """Returns one-based ranks by passage id; a repeated id counts where it stands first."""
+        ranks: dict[str, int] = {}
+        for hit in self.hits:
+            if hit.passage_id not in ranks:
+                ranks[hit.passage_id] = len(ranks) + 1
+        return ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A passage id with its fused score and each lane's part of it."""
+
+    passage_id: str
+    score: float
+    keyword: float = 0.0
+    vector: float = 0.0
+
+
+@runtime_checkable
+class Fusion(Protocol):
+    """A rule that merges the lanes."""
+
+    @property
+    def completes(self) -> bool:
+        """Whether each lane must score what only the other one returned."""
+        ...
+
+    @property
+    def lanes(self) -> tuple[bool, bool]:
+        """Whether the keyword and the vector lane are wanted at all."""
+        ...
+
+    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
+        """Merges the lanes that ran (None: it did not), best first, ties by passage id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Weighted sum of each lane's scores relative to its best.
+
+    A score contributes ``max(0, score) / best``, and 0 if the lane's best is not positive. A lane
+    of weight 0 is not run, and a lone lane has weight 1.
+
+    Raises:
+        InvalidSetting: `keyword` lies outside 0 … 1.
+    """
+
+    keyword: float = 0.3
+    """Weight of the keyword lane: 0 is all vectors, 1 all keywords."""
+
+    complete: bool = field(default=True, kw_only=True)
+    """False leaves a missing score at 0, the classic blend."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.keyword <= 1.0:  # also refuses NaN
+            raise InvalidSetting("Weighted.keyword", "must lie in 0 … 1")
+
+    @property
+    def completes(self) -> bool:
+        """Whether missing scores are asked for."""
+        return self.complete
+
+    @property
+    def lanes(self) -> tuple[bool, bool]:
+        """Whether the keyword and the vector lane have any weight."""
+        return self.keyword > 0.0, self.keyword < 1.0
+
+    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
+        """Merges the lanes; fused scores lie in 0 … 1."""
+        weight = self.keyword if keyword is not None and vector is not None else 1.0
+        lexical = _relative(keyword, weight)
+        semantic = _relative(vector, weight if keyword is None else 1.0 - weight)
+        return _ordered(
+            Fused(
+                id_,
+                lexical.get(id_, 0.0) + semantic.get(id_, 0.0),
+                lexical.get(id_, 0.0),
+                semantic.get(id_, 0.0),
+            )
+            for id_ in {**lexical, **semantic}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RRF:
+    """Reciprocal rank fusion: the sum over lanes of ``1 / (k + rank)``, ranks from 1.
+
+    A lane that did not return a passage contributes nothing; scores play no part. A `k` that is not
+    positive and finite means 60.
+    """
+
+    k: float = RRF_K
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.k) and self.k > 0):
+            object.__setattr__(self, "k", RRF_K)
+
+    @property
+    def completes(self) -> bool:
+        """Ranks need no completion."""
+        return False
+
+    @property
+    def lanes(self) -> tuple[bool, bool]:
+        """Both lanes count."""
+        return True, True
+
+    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
+        """Merges the lanes by rank."""
+        lexical = self._parts(keyword)
+        semantic = self._parts(vector)
+        return _ordered(
+            Fused(
+                id_,
+                lexical.get(id_, 0.0) + semantic.get(id_, 0.0),
+                lexical.get(id_, 0.0),
+                semantic.get(id_, 0.0),
+            )
+            for id_ in {**lexical, **semantic}
+        )
+
+    def _parts(self, lane: LaneResult | None) -> dict[str, float]:
+        ranks = {} if lane is None else lane.ranks()
+        return {id_: 1.0 / (self.k + rank) for id_, rank in ranks.items()}
+
+
+def fuse_rankings(
+    rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None, k: float = RRF_K
+) -> dict[str, float]:
+    """Fuses any number of rankings by weighted reciprocal rank.
+
+    Args:
+        rankings: Ids, best first; a repeated id counts where it stands first.
+        weights: One factor per ranking; None is 1 for each.
+        k: The constant, as in `RRF`.
+
+    Returns:
+        Fused scores by id, best first, ties by id.
+    """
+    constant = RRF(k).k
+    scores: dict[str, float] = {}
+    for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
+        for rank, id_ in enumerate(dict.fromkeys(ranking), start=1):
+            scores[id_] = scores.get(id_, 0.0) + weight / (constant + rank)
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:
+    scores = {} if lane is None else lane.scores()
+    best = max(scores.values(), default=0.0)
+    if best <= 0.0:
+        return dict.fromkeys(scores, 0.0)
+    return {id_: weight * max(0.0, score) / best for id_, score in scores.items()}
+
+
+def _ordered(fused: Iterable[Fused]) -> list[Fused]:
+    return sorted(fused, key=lambda item: (-item.score, item.passage_id))

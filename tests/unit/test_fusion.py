@@ -1,0 +1,122 @@
+"""Fusion of the lanes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.fusion import RRF, LaneResult, Weighted, fuse_rankings
+from ragchat_retrieval.ports import Hit
+
+IDS = st.sampled_from("abcdefgh")
+SCORES = st.dictionaries(IDS, st.floats(-1, 50, allow_nan=False), max_size=8)
+
+
+def lane(scores: dict[str, float], completed: dict[str, float] | None = None) -> LaneResult:
+    hits = sorted((Hit(i, s) for i, s in scores.items()), key=lambda h: (-h.score, h.passage_id))
+    return LaneResult(hits, completed or {})
+
+
+def fused(fusion, keyword, vector):
+    return {f.passage_id: f.score for f in fusion.fuse(keyword, vector)}
+
+
+def test_a_missing_score_contributes_exactly_nothing_without_completion():
+    scores = fused(Weighted(0.5), lane({"a": 1, "b": 2}), lane({"a": 0.2, "b": 0.3, "c": 0.9}))
+    assert scores == pytest.approx(
+        {"a": 0.5 * 0.5 + 0.5 * 0.2 / 0.9, "b": 0.5 + 0.5 * 0.3 / 0.9, "c": 0.5}
+    )
+
+
+def test_completion_gives_a_candidate_its_true_score_in_the_other_lane():
+    scores = fused(Weighted(0.3), lane({"a": 4}, {"b": 2}), lane({"b": 0.8}, {"a": 0.4}))
+    assert scores == pytest.approx({"a": 0.3 + 0.7 * 0.5, "b": 0.3 * 0.5 + 0.7})
+
+
+def test_a_lone_lane_has_the_whole_weight():
+    assert fused(Weighted(0.3), lane({"a": 4, "b": 2}), None) == {"a": 1.0, "b": 0.5}
+    assert fused(Weighted(0.3), None, lane({"a": 0.5, "b": 0.25})) == {"a": 1.0, "b": 0.5}
+
+
+@pytest.mark.parametrize("scores", [{"a": 3.0}, {"a": 3.0, "b": 3.0}, {}])
+def test_single_equal_or_no_scores_divide_by_nothing(scores):
+    result = fused(Weighted(0.5), lane(scores), lane({"z": 0.0}))
+    assert result == {**dict.fromkeys(scores, 0.5), "z": 0.0}
+
+
+def test_a_lane_whose_best_is_not_positive_contributes_nothing():
+    assert fused(Weighted(0.5), lane({"a": 1.0}), lane({"a": -0.2, "b": -0.1})) == {
+        "a": 0.5,
+        "b": 0.0,
+    }
+
+
+def test_a_lane_of_weight_zero_is_not_wanted():
+    assert Weighted(0.0).lanes == (False, True)
+    assert Weighted(1.0).lanes == (True, False)
+    assert Weighted(0.3).lanes == RRF().lanes == (True, True)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, math.nan, math.inf])
+def test_a_weight_outside_zero_to_one_is_refused(weight):
+    with pytest.raises(InvalidSetting, match="keyword"):
+        Weighted(weight)
+
+
+@given(SCORES, SCORES, st.floats(0, 1))
+def test_fused_scores_are_finite_and_lie_between_zero_and_one(keyword, vector, weight):
+    for item in Weighted(weight).fuse(lane(keyword), lane(vector)):
+        assert 0.0 <= item.score <= 1.0 + 1e-12
+        assert item.score == pytest.approx(item.keyword + item.vector)
+
+
+@given(SCORES, SCORES)
+def test_the_order_is_by_score_then_by_id(keyword, vector):
+    for fusion in (Weighted(0.3), RRF()):
+        order = [(-f.score, f.passage_id) for f in fusion.fuse(lane(keyword), lane(vector))]
+        assert order == sorted(order)
+
+
+def test_reciprocal_ranks_count_from_one_and_absence_is_nothing():
+    keyword = LaneResult([Hit("p", 9), Hit("q", 8), Hit("r", 7)])
+    vector = LaneResult([Hit("s", 0.9), Hit("t", 0.8), Hit("r", 0.7)])
+    order = RRF().fuse(keyword, vector)
+    assert [f.passage_id for f in order] == ["r", "p", "s", "q", "t"]
+    assert order[0].score == pytest.approx(2 / 63)
+    assert order[1].score == order[2].score == pytest.approx(1 / 61)
+
+
+@pytest.mark.parametrize("k", [0, -5, math.nan, math.inf, -math.inf])
+def test_a_constant_that_makes_no_sense_means_sixty(k):
+    assert RRF(k) == RRF(60)
+
+
+def test_an_empty_lane_leaves_the_other_one():
+    hits = [Hit("a", 2), Hit("b", 1)]
+    assert [f.passage_id for f in RRF().fuse(LaneResult(()), LaneResult(hits))] == ["a", "b"]
+
+
+def test_a_repeated_id_counts_where_it_stands_first():
+    assert fuse_rankings([["a", "b", "a"]]) == {"a": 1 / 61, "b": 1 / 62}
+
+
+@given(
+    st.lists(st.lists(IDS, max_size=6), min_size=1, max_size=4),
+    st.integers(1, 100),
+)
+def test_reciprocal_rank_fusion_equals_its_definition(rankings, k):
+    weights = [2] + [1] * (len(rankings) - 1)
+    expected: dict[str, Fraction] = {}
+    for ranking, weight in zip(rankings, weights, strict=True):
+        seen: list[str] = []
+        for id_ in ranking:
+            if id_ not in seen:
+                seen.append(id_)
+                expected[id_] = expected.get(id_, Fraction()) + Fraction(weight, k + len(seen))
+    got = fuse_rankings(rankings, weights=weights, k=k)
+    assert got == pytest.approx({id_: float(score) for id_, score in expected.items()})
