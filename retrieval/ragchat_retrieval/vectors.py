@@ -1,0 +1,80 @@
+"""Vector maths: normalisation, similarity, and the sum of a query with its conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragchat_retrieval.errors import InvalidVector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.values import ContextText
+
+_DAMP_FROM = 0.1
+"""Cosine up to which a damped context keeps its whole weight."""
+
+_DAMP_OVER = 0.5
+"""Range of cosine over which the weight falls to nothing."""
+
+
+def normalise(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns rows scaled to length 1; a row of zeros stays as it is.
+
+    Args:
+        matrix: float32 [n, d].
+    """
+    lengths = np.linalg.norm(matrix, axis=-1, keepdims=True)
+    scaled: NDArray[np.float32] = matrix / np.where(lengths > 0, lengths, 1).astype(np.float32)
+    return scaled
+
+
+def check_query_vector(vector: NDArray[np.float32], dimension: int | None) -> None:
+    """Raises `InvalidVector` unless the vector is finite, non-zero and of the index's length."""
+    if vector.ndim != 1 or (dimension is not None and vector.shape[0] != dimension):
+        raise InvalidVector(f"has shape {vector.shape}, the index needs ({dimension},)")
+    if not np.isfinite(vector).all():
+        raise InvalidVector("holds NaN or infinity")
+    if not vector.any():
+        raise InvalidVector("is all zeros")
+
+
+def damping(similarity: float) -> float:
+    """Returns the factor by which a context's weight shrinks as it repeats the question, 0 … 1.
+
+    History that is close to the question already says the same; weighting it more was measured to
+    be worse than leaving it out, so the factor falls with the cosine.
+    """
+    return 1.0 - min(max((similarity - _DAMP_FROM) / _DAMP_OVER, 0.0), 1.0)
+
+
+def blend(
+    main: NDArray[np.float32],
+    contexts: Sequence[ContextText],
+    embedded: Sequence[NDArray[np.float32]],
+) -> NDArray[np.float32]:
+    """Adds weighted context vectors to a query's vector and normalises the sum.
+
+    Args:
+        main: float32 [d], normalised.
+        contexts: The contexts, whose `semantic` weights and `damp` flags count.
+        embedded: Their vectors, float32 [d] each, normalised.
+
+    Returns:
+        float32 [d], normalised; `main` itself if the sum vanishes.
+    """
+    total = main.astype(np.float32, copy=True)
+    for context, vector in zip(contexts, embedded, strict=True):
+        weight = context.semantic
+        if context.damp:
+            weight *= damping(float(main @ vector))
+        total += np.float32(weight) * vector
+    length = float(np.linalg.norm(total))
+    if length == 0.0:
+        return main
+    scaled: NDArray[np.float32] = (total / np.float32(length)).astype(np.float32)
+    return scaled
