@@ -1,0 +1,96 @@
+"""Diversification of a ranked list: MMR, a cap per document, near-duplicate removal. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ragchat_retrieval.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Selection(NamedTuple):
+    """One step of MMR."""
+
+    index: int
+    """Position in the input."""
+
+    relevance: float
+    max_similarity: float
+    score: float
+
+
+def mmr(
+    relevance: Sequence[float], vectors: NDArray[np.float32], lam: float, limit: int | None = None
+) -> list[Selection]:
+    """Orders candidates by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998).
+
+    Each step takes the candidate with the highest ``λ · relevance − (1 − λ) · max similarity`` to
+    anything taken before; ties keep the input's order. Negative similarity counts as 0.
+
+    Args:
+        relevance: Finite scores [n], comparable with cosines (0 … 1).
+        vectors: float32 [n, d], rows L2-normalised; a row of zeros is similar to nothing.
+        lam: 0 is all diversity, 1 all relevance.
+        limit: How many to take; None takes all.
+
+    Raises:
+        InvalidSetting: `lam` lies outside 0 … 1.
+    """
+    if not 0.0 <= lam <= 1.0:
+        raise InvalidSetting("mmr", "must lie in 0 … 1")
+    n = len(relevance)
+    score_of = np.asarray(relevance, dtype=np.float64)
+    nearest = np.zeros(n)
+    open_ = np.ones(n, dtype=bool)
+    chosen: list[Selection] = []
+    for _ in range(n if limit is None else min(limit, n)):
+        scores = np.where(open_, lam * score_of - (1.0 - lam) * nearest, -np.inf)
+        best = int(np.argmax(scores))
+        chosen.append(
+            Selection(best, float(score_of[best]), float(nearest[best]), float(scores[best]))
+        )
+        open_[best] = False
+        nearest = np.maximum(nearest, vectors @ vectors[best])
+    return chosen
+
+
+def cap_per_group(groups: Sequence[Hashable], most: int) -> list[int]:
+    """Returns the positions that stay when at most `most` members of each group may, in order.
+
+    Raises:
+        InvalidSetting: `most` is below 1.
+    """
+    if most < 1:
+        raise InvalidSetting("per_document", "must be 1 or more")
+    seen: dict[Hashable, int] = {}
+    kept = []
+    for position, group in enumerate(groups):
+        seen[group] = seen.get(group, 0) + 1
+        if seen[group] <= most:
+            kept.append(position)
+    return kept
+
+
+def drop_near_duplicates(vectors: NDArray[np.float32], threshold: float) -> list[int]:
+    """Returns the positions that stay when each must differ from all kept before it, in order.
+
+    Args:
+        vectors: float32 [n, d], rows L2-normalised; a row of zeros is like nothing.
+        threshold: Cosine from which two passages count as the same.
+
+    Raises:
+        InvalidSetting: `threshold` lies outside 0 … 1.
+    """
+    if not 0.0 < threshold <= 1.0:
+        raise InvalidSetting("near_duplicates", "must lie in 0 … 1, above 0")
+    kept: list[int] = []
+    for position, vector in enumerate(vectors):
+        if not kept or float(np.max(vectors[kept] @ vector)) < threshold:
+            kept.append(position)
+    return kept

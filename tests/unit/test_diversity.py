@@ -1,0 +1,64 @@
+"""Diversification."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ragchat_retrieval.diversity import cap_per_group, drop_near_duplicates, mmr
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.vectors import normalise
+
+
+def test_a_near_duplicate_falls_behind_a_diverse_passage():
+    vectors = normalise(np.array([[1, 0], [0.999, 0.04], [0, 1]], dtype=np.float32))
+    order = [step.index for step in mmr([1.0, 0.95, 0.6], vectors, 0.5)]
+    assert order == [0, 2, 1]
+
+
+def test_relevance_alone_keeps_the_order_and_ties_keep_the_input():
+    vectors = np.eye(3, dtype=np.float32)
+    assert [s.index for s in mmr([0.2, 0.9, 0.9], vectors, 1.0)] == [1, 2, 0]
+
+
+def test_a_zero_vector_is_similar_to_nothing():
+    vectors = np.array([[1, 0], [0, 0]], dtype=np.float32)
+    assert [s.max_similarity for s in mmr([1.0, 0.5], vectors, 0.5)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
+def test_a_lambda_outside_zero_to_one_is_refused(lam):
+    with pytest.raises(InvalidSetting, match="mmr"):
+        mmr([1.0], np.ones((1, 1), np.float32), lam)
+
+
+@given(
+    hnp.arrays(np.float32, (6, 3), elements=st.floats(-1, 1, width=32)),
+    st.lists(st.floats(0, 1), min_size=6, max_size=6),
+    st.floats(0, 1),
+)
+def test_each_step_takes_the_best_of_what_is_left(raw, relevance, lam):
+    vectors = normalise(raw)
+    taken: list[int] = []
+    for step in mmr(relevance, vectors, lam):
+        scores = {}
+        for i in set(range(6)) - set(taken):
+            nearest = max((max(0.0, float(vectors[i] @ vectors[j])) for j in taken), default=0.0)
+            scores[i] = lam * relevance[i] - (1 - lam) * nearest
+        assert scores[step.index] == pytest.approx(max(scores.values()), abs=1e-6)
+        taken.append(step.index)
+    assert sorted(taken) == list(range(6))
+
+
+def test_a_cap_keeps_the_first_of_each_document():
+    assert cap_per_group(["a", "a", "b", "a", "b"], 2) == [0, 1, 2, 4]
+    with pytest.raises(InvalidSetting):
+        cap_per_group(["a"], 0)
+
+
+def test_near_duplicates_go_and_zero_vectors_stay():
+    vectors = normalise(np.array([[1, 0], [1, 0.01], [0, 1], [0, 0], [0, 0]], np.float32))
+    assert drop_near_duplicates(vectors, 0.95) == [0, 2, 3, 4]
