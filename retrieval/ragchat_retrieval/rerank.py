@@ -1,0 +1,177 @@
+"""Reranking: a scorer's verdict on the best candidates, checked whole before anything moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.errors import InvalidSetting, MalformedRanking
+from ragchat_retrieval.explain import RerankExplanation
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.values import Candidate, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ragchat_retrieval.ports import Reranker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankDefaults:
+    """What a scorer knows to work best with it; it offers them as ``rerank_defaults``."""
+
+    weight: float = 1.0
+    margin: float | None = None
+    least_pool: int | None = None
+    """The pool is max(top_k, least_pool); None is every candidate."""
+
+
+_PLAIN = RerankDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank:
+    """When and how far to trust a reranker.
+
+    Raises:
+        InvalidSetting: A value lies outside its range.
+    """
+
+    scorer: Reranker
+    """``(Query, Sequence[Candidate]) -> Sequence[float]``, sync or async."""
+
+    weight: float | None = field(default=None, kw_only=True)
+    """Share of the reranker's score in the blend, 0 … 1; None takes the scorer's default."""
+
+    margin: float | None = field(default=None, kw_only=True)
+    """Skip when (best − second) / best of the first stage is at least this; None never skips."""
+
+    pool: int | None = field(default=None, kw_only=True)
+    """How many candidates are scored; the others follow in their old order. None is all."""
+
+    def __post_init__(self) -> None:
+        if self.weight is not None and not 0.0 <= self.weight <= 1.0:
+            raise InvalidSetting("Rerank.weight", "must lie in 0 … 1")
+        if self.margin is not None and not self.margin >= 0.0:
+            raise InvalidSetting("Rerank.margin", "must be 0 or more")
+        if self.pool is not None and self.pool < 1:
+            raise InvalidSetting("Rerank.pool", "must be 1 or more")
+
+    async def __call__(
+        self, query: Query, candidates: Sequence[Candidate], top_k: int | None = None
+    ) -> Reranked:
+        """Scores the pool and reorders.
+
+        Args:
+            query: The question.
+            candidates: Best first.
+            top_k: How many the caller will keep, for the size of the pool. Nothing is cut here.
+
+        Returns:
+            All candidates in their new order, and which of them the scorer saw.
+
+        Raises:
+            MalformedRanking: The scores are not exactly one finite number in 0 … 1 each.
+        """
+        defaults: RerankDefaults = getattr(self.scorer, "rerank_defaults", _PLAIN)
+        margin = defaults.margin if self.margin is None else self.margin
+        pool = self.pool
+        if pool is None and defaults.least_pool is not None:
+            pool = max(top_k or 0, defaults.least_pool)
+        if not candidates or (margin is not None and _decided(candidates, margin)):
+            return Reranked(tuple(candidates), 0)
+        head, tail = list(candidates[:pool]), candidates[len(candidates[:pool]) :]
+        scores = check_scores(await call_stage(self.scorer, query, head), len(head))
+        weight = defaults.weight if self.weight is None else self.weight
+        return _reordered(head, tail, scores, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """The outcome of a rerank."""
+
+    candidates: tuple[Candidate, ...]
+    scored: int
+    """How many of the first ones the scorer saw; 0 when it was sure without."""
+
+    scores: tuple[float, ...] = ()
+    """The scorer's own scores of those, in the new order."""
+
+
+async def rerank(
+    query: Query | str,
+    candidates: Sequence[Candidate],
+    scorer: Rerank | Reranker,
+    top_k: int | None = None,
+) -> tuple[Candidate, ...]:
+    """Reranks candidates without an index.
+
+    Args:
+        query: The question.
+        candidates: Best first, from anywhere.
+        scorer: A `Rerank`, or a bare scorer (weight 1, no margin, all candidates).
+        top_k: How many to keep; None keeps all. Every candidate is scored before the cut.
+
+    Raises:
+        MalformedRanking: The scores are not exactly one finite number in 0 … 1 each.
+    """
+    step = scorer if isinstance(scorer, Rerank) else Rerank(scorer)
+    asked = query if isinstance(query, Query) else Query(query)
+    outcome = await step(asked, candidates, top_k)
+    return outcome.candidates[: None if top_k is None else max(top_k, 0)]
+
+
+def check_scores(scores: Sequence[float], expected: int) -> list[float]:
+    """Returns the scores as floats if they are exactly one finite number in 0 … 1 per candidate.
+
+    Raises:
+        MalformedRanking: Otherwise, naming the first fault.
+    """
+    try:
+        given = list(scores)
+    except TypeError:
+        raise MalformedRanking("a reranker must return a sequence of scores") from None
+    if len(given) != expected:
+        raise MalformedRanking(f"{len(given)} scores for {expected} candidates")
+    for position, score in enumerate(given):
+        if isinstance(score, bool) or not isinstance(score, Real):
+            raise MalformedRanking(f"score {position} is no number")
+        if not (math.isfinite(score) and 0.0 <= score <= 1.0):
+            raise MalformedRanking(f"score {position} lies outside 0 … 1")
+    return [float(score) for score in given]
+
+
+def _decided(candidates: Sequence[Candidate], margin: float) -> bool:
+    best = candidates[0].score
+    second = candidates[1].score if len(candidates) > 1 else 0.0
+    return best > 0.0 and (best - second) / best >= margin
+
+
+def _reordered(
+    head: Sequence[Candidate], tail: Sequence[Candidate], scores: Sequence[float], weight: float
+) -> Reranked:
+    best = max((candidate.score for candidate in head), default=0.0)
+    blended = [
+        weight * score + (1.0 - weight) * (max(0.0, candidate.score) / best if best > 0 else 0.0)
+        for candidate, score in zip(head, scores, strict=True)
+    ]
+    order = sorted(range(len(head)), key=lambda i: -blended[i])  # stable: ties keep their order
+    new = [
+        _moved(
+            head[i], blended[i], RerankExplanation(rank_in=i + 1, score=scores[i], rank_out=rank)
+        )
+        for rank, i in enumerate(order, start=1)
+    ]
+    # What was not scored comes after, so its score may not exceed that of anything before it.
+    floor = min(blended)
+    new += [replace(candidate, score=min(candidate.score, floor)) for candidate in tail]
+    return Reranked(tuple(new), len(head), tuple(scores[i] for i in order))
+
+
+def _moved(candidate: Candidate, score: float, step: RerankExplanation) -> Candidate:
+    explain = candidate.explain
+    if explain is not None:
+        explain = replace(explain, rerank=step)
+    return replace(candidate, score=score, explain=explain)
