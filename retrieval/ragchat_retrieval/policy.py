@@ -1,8 +1,8 @@
-"""Failing well: which stage may be skipped, how long each may take, and what remains of the deadline.
+"""Failing well: which stage may be skipped, how long each may take, what remains of the deadline.
 
-A `Run` is one preparation or one search under a `Policy`. The Preparer starts one and passes it down
-in a context variable, so that the retriever inside it shares deadline, trace and degradations; a
-search on its own starts a strict one.
+A `Run` is one preparation or one search under a `Policy`. The Preparer starts one and passes it
+down in a context variable, so that the retriever inside it shares deadline, trace and degradations;
+a search on its own starts a strict one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,25 @@ _current: ContextVar[Run | None] = ContextVar("ragchat_run", default=None)
 
 @dataclass(frozen=True, slots=True)
 class StagePolicy:
-    """What one stage may cost and what its failure means."""
+    """What one stage may cost and what its failure means.
+
+    Raises:
+        InvalidSetting: `on_error` is another word, or the timeout is not positive.
+    """
 
     on_error: Literal["raise", "skip"] = "raise"
     timeout: float | None = None
     """Seconds; None takes the policy's own ``timeout``."""
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "skip"):
+            raise InvalidSetting("on_error", "must be 'raise' or 'skip'")
+        _check_seconds("timeout", self.timeout)
+
+
+def _check_seconds(name: str, seconds: float | None) -> None:
+    if seconds is not None and not seconds > 0:
+        raise InvalidSetting(name, "must be positive, or None for no limit")
 
 
 SKIP = StagePolicy("skip")
@@ -67,15 +81,8 @@ class Policy:
     augment: StagePolicy = RAISE
 
     def __post_init__(self) -> None:
-        limits = {"deadline": self.deadline, "timeout": self.timeout}
-        limits |= {
-            f"{f.name}.timeout": value.timeout
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), StagePolicy)
-        }
-        for name, seconds in limits.items():
-            if seconds is not None and not seconds > 0:
-                raise InvalidSetting(name, "must be positive, or None for no limit")
+        _check_seconds("deadline", self.deadline)
+        _check_seconds("timeout", self.timeout)
 
     @classmethod
     def strict(cls, *, deadline: float | None = 30.0, timeout: float | None = 10.0) -> Policy:
@@ -139,14 +146,15 @@ class Run:
             BaseException: What the work raised, if the stage may not be skipped.
         """
         rule = self.policy.stage(name)
+        skippable = fallback is not None and rule.on_error == "skip"
         try:
-            with self.record.stage(name) as counts:
+            with self.record.stage(name, failure="skipped" if skippable else "failed") as counts:
                 result = await self._bounded(name, rule, work)
                 if count is not None:
                     counts.update(count(result))
                 return result
         except Exception as error:
-            if fallback is None or rule.on_error == "raise":
+            if fallback is None or not skippable:
                 raise
             self.skip(name, error)
             return fallback()
@@ -160,9 +168,7 @@ class Run:
         self.record.degrade(name, reason)
         _log.warning("stage %s skipped (%s)", name, reason)
 
-    async def _bounded(
-        self, name: str, rule: StagePolicy, work: Callable[[], Awaitable[T]]
-    ) -> T:
+    async def _bounded(self, name: str, rule: StagePolicy, work: Callable[[], Awaitable[T]]) -> T:
         own = self.policy.timeout if rule.timeout is None else rule.timeout
         remaining = self.remaining
         if remaining is not None and remaining <= 0:
@@ -196,7 +202,7 @@ def current_run() -> Run | None:
 
 
 async def gather(*works: Awaitable[Any]) -> list[Any]:
-    """Awaits all concurrently, results in order; if one fails, the others are cancelled and awaited.
+    """Awaits all concurrently, results in order; if one fails, cancels and awaits the others.
 
     Raises:
         Exception: The first failure, itself and not a group.

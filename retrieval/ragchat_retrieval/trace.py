@@ -1,12 +1,12 @@
-"""What happened in one preparation or search: timings, queries, counts, and what was skipped.
+"""What happened in one preparation or search: timings, counts, and what was skipped.
 
 A `TraceRecorder` collects while stages run; a result carries the immutable `Trace`. Nothing here
-holds text of documents or prompts; queries are kept because a person debugging retrieval needs them,
-and they are never logged.
+holds text of documents, prompts or queries.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 Outcome = Literal["ok", "skipped", "failed"]
+
+_log = logging.getLogger("ragchat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class TraceRecorder:
 
     Args:
         listener: Called with a `StageEvent` at the start and the end of every stage. It must not
-            block; what it raises reaches the caller.
+            block. What it raises is logged and changes nothing else: it only watches.
     """
 
     def __init__(self, listener: Callable[[StageEvent], object] | None = None) -> None:
@@ -91,8 +93,13 @@ class TraceRecorder:
         self.degraded: list[Degradation] = []
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, int]]:
-        """Times a stage; the yielded dict takes its counts. An exception marks it failed."""
+    def stage(self, name: str, *, failure: Outcome = "failed") -> Iterator[dict[str, int]]:
+        """Times a stage; the yielded dict takes its counts.
+
+        Args:
+            name: The stage.
+            failure: The outcome that an `Exception` means. A cancellation means ``failed``.
+        """
         start = time.perf_counter()
         counts: dict[str, int] = {}
         self._tell(StageEvent(name, "start"))
@@ -100,6 +107,9 @@ class TraceRecorder:
         try:
             yield counts
             outcome = "ok"
+        except Exception:
+            outcome = failure
+            raise
         finally:
             seconds = time.perf_counter() - start
             self._timings.append(
@@ -108,7 +118,7 @@ class TraceRecorder:
                     started=start - self._began,
                     seconds=seconds,
                     outcome=outcome,
-                    counts=counts,
+                    counts=dict(counts),
                 )
             )
             self._tell(StageEvent(name, "end", seconds, outcome))
@@ -133,5 +143,9 @@ class TraceRecorder:
         )
 
     def _tell(self, event: StageEvent) -> None:
-        if self._listener is not None:
+        if self._listener is None:
+            return
+        try:
             self._listener(event)
+        except Exception as error:  # noqa: BLE001 - a listener is foreign code and may raise anything
+            _log.warning("the stage listener failed (%s)", type(error).__name__)
