@@ -2,8 +2,8 @@
 
 A coroutine function runs on the loop. Anything else runs in a worker thread, with the caller's
 context variables, and an awaitable that comes back is awaited on the loop. Partials, decorated
-functions, bound methods and objects with ``__call__`` are looked through: the OpenAI SDK's ``create``
-is a decorated coroutine function for which a plain `inspect.iscoroutinefunction` says False.
+functions, bound methods and objects with ``__call__`` are looked through: the OpenAI SDK's
+``create`` is a decorated coroutine function for which `inspect.iscoroutinefunction` says False.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LAYERS = 100
+"""Most wrappers looked through; proxies that answer to every attribute would never end."""
+
 
 def is_async_callable(stage: object) -> bool:
     """Says whether calling `stage` gives a coroutine without doing its work first."""
-    seen: set[int] = set()
-    while id(stage) not in seen:
-        seen.add(id(stage))
+    for _ in range(_LAYERS):
         if inspect.iscoroutinefunction(stage) or inspect.isasyncgenfunction(stage):
             return True
         if isinstance(stage, functools.partial):
@@ -35,6 +36,8 @@ def is_async_callable(stage: object) -> bool:
             stage = wrapped
         elif not inspect.isroutine(stage) and not inspect.isclass(stage) and callable(stage):
             stage = type(stage).__call__
+        else:
+            return False
     return False
 
 
@@ -50,11 +53,23 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], *args: Any, **kwarg
 
     Returns:
         What the stage returned, awaited if it was awaitable.
+
+    Raises:
+        RuntimeError: The stage let a `StopIteration` escape.
+        BaseException: Whatever else it raised.
     """
     if is_async_callable(stage):
         result: object = stage(*args, **kwargs)
     else:
-        result = await asyncio.to_thread(stage, *args, **kwargs)
+        result = await asyncio.to_thread(_called, stage, *args, **kwargs)
     if isinstance(result, Awaitable):
         result = await result
     return cast("T", result)
+
+
+def _called(stage: Callable[..., object], *args: Any, **kwargs: Any) -> object:
+    try:
+        return stage(*args, **kwargs)
+    except StopIteration as error:
+        # A future cannot hold it, so whoever awaits the thread would wait for ever.
+        raise RuntimeError("a stage raised StopIteration") from error
