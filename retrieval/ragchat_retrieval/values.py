@@ -95,24 +95,31 @@ class Document:
         """Reads a whole UTF-8 stream as one document; a byte order mark is removed.
 
         Args:
-            stream: A binary stream; at most ``limit + 1`` bytes are read from it.
+            stream: A binary stream, read until it ends or has given ``limit + 1`` bytes.
             id: The document's id.
             title: Its title.
             source: A label such as the file's name; it chooses no parser.
             metadata: Its metadata.
-            limit: Most bytes accepted.
+            limit: Most bytes accepted, 0 or more.
 
         Raises:
+            InvalidSetting: The limit is negative.
             DocumentTooLarge: The stream holds more than `limit` bytes.
             DocumentNotUTF8: The bytes are not UTF-8.
         """
-        data = stream.read(limit + 1)
-        if len(data) > limit:
-            raise DocumentTooLarge(limit, document_id=id)
+        if limit < 0:
+            raise InvalidSetting("limit", "must be 0 or more")
+        data = bytearray()
+        # An unbuffered stream may give less than it is asked for.
+        while part := stream.read(limit + 1 - len(data)):
+            data += part
+            if len(data) > limit:
+                raise DocumentTooLarge(limit, document_id=id)
         try:
-            text = data.decode("utf-8-sig")
+            text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise DocumentNotUTF8(error.start, document_id=id) from None
+        text = text.removeprefix("\ufeff")
         return cls(id, text, title=title, source=source, metadata=metadata or {})
 
 
@@ -219,6 +226,8 @@ class Query:
         if not text:
             raise InvalidQuery("a query must not be blank")
         put(self, "text", text)
+        put(self, "filter", Filter.of(self.filter))
+        put(self, "scope", Filter.of(self.scope))
         put(self, "context", tuple(c for c in self.context if c.text))
         for name in ("lexical", "semantic"):
             value = getattr(self, name)
@@ -226,11 +235,11 @@ class Query:
         put(self, "variants", tuple(v for v in map(clean_query, self.variants) if v))
 
     def with_text(self, text: str) -> Query:
-        """Returns a copy with another text; the texts of single lanes are dropped with the old one."""
+        """Returns a copy with another text; texts of single lanes go with the old one."""
         return replace(self, text=text, lexical=None, semantic=None)
 
     def bounded_by(self, caller: Query) -> Query:
-        """Returns a copy with the caller's scope, filter and top_k, whatever a stage made of them."""
+        """Returns a copy with the caller's scope, filter and top_k, whatever became of them."""
         return replace(self, scope=caller.scope, filter=caller.filter, top_k=caller.top_k)
 
 
@@ -265,7 +274,8 @@ class SearchResult(Sequence[Candidate]):
     trace: Trace = field(default_factory=Trace, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "candidates", tuple(self.candidates))
+        for name in ("candidates", "queries", "degraded"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -317,7 +327,8 @@ def indexed_text(passage: Passage) -> str:
     above = [passage.title or "", *passage.headings]
     head = [line for line in dict.fromkeys(part.strip() for part in above) if line]
     body = passage.text
-    if head and body.lstrip().startswith(head[0]):
+    rest = body.lstrip()
+    # "Go" is not the beginning of "Gophers".
+    if head and rest.startswith(head[0]) and not rest[len(head[0]) :][:1].isalnum():
         head = head[1:]
     return "\n".join([*head, body])
-
