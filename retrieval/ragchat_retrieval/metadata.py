@@ -116,14 +116,10 @@ def decode(text: str) -> Metadata:
         InvalidMetadata: The text is no such encoding.
     """
     try:
-        stored = json.loads(text)
-        if not isinstance(stored, dict):
-            raise InvalidMetadata("stored metadata must be a map", field="metadata")
-        return Metadata({key: _untagged(value) for key, value in stored.items()})
-    except (ValueError, TypeError, RecursionError) as error:
-        if isinstance(error, InvalidMetadata):
-            raise
+        stored = {key: _untagged(value) for key, value in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise InvalidMetadata("stored metadata is damaged", field="metadata") from None
+    return Metadata(stored)
 
 
 def _checked(mapping: Mapping[Any, Any], document_id: str | None) -> Iterator[tuple[str, object]]:

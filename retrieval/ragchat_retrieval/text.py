@@ -61,15 +61,14 @@ def check_document(document: Document, passages: Iterable[Passage] = ()) -> None
     for field, value in _texts(document):
         check_text(value, document_id=owner, field=field)
     for position, passage in enumerate(passages):
+        where = f"passages[{position}]"
+        check_text(passage.document_id, document_id=owner, field=f"{where}.document_id")
         # Passages usually share the document's metadata object, which is checked by now.
-        fields = _texts(passage, skip_metadata=passage.metadata is document.metadata)
-        for field, value in fields:
-            check_text(value, document_id=owner, field=f"passages[{position}].{field}")
-        check_text(
-            passage.document_id, document_id=owner, field=f"passages[{position}].document_id"
-        )
+        shared = passage.metadata is document.metadata
+        for field, value in _texts(passage, skip_metadata=shared):
+            check_text(value, document_id=owner, field=f"{where}.{field}")
         for heading in passage.headings:
-            check_text(heading, document_id=owner, field=f"passages[{position}].headings")
+            check_text(heading, document_id=owner, field=f"{where}.headings")
 
 
 def _texts(item: Document | Passage, *, skip_metadata: bool = False) -> Iterator[tuple[str, str]]:
