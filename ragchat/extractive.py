@@ -1,0 +1,223 @@
+"""Answering without a chat model: the sentences of the evidence that support an answer best.
+
+Nothing is written that no document says: the answer is made of whole sentences as they stand, each
+followed by the number of its passage.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.chunking.sentences import sentence_spans
+from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER
+from ragchat_retrieval.values import Passage, Query, Span
+from ragchat_retrieval.vectors import blend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.ports import Embedder
+    from ragchat_retrieval.values import Candidate
+
+    Evidence = Mapping[int, Passage] | Sequence[Candidate]
+
+NO_SUPPORT = "Nothing in the documents found answers this."
+"""The text of an answer without sentences."""
+
+_HEADING_CREDIT = 0.4
+"""What a question's term counts that stands only in the title or headings above a sentence."""
+
+_RANK_DISCOUNT = 0.05
+"""By how much a sentence's score falls with each place of its passage in the evidence."""
+
+_LEAST = 0.2
+"""Score below which a sentence supports nothing; a share of the question's weighted terms."""
+
+_NEAR_BEST = 0.6
+"""Share of the best score that a further sentence needs."""
+
+_SAME = 0.8
+"""Jaccard similarity of terms from which two sentences say the same."""
+
+_MARKUP = re.compile(r"\A(?:[-*+>]|\d+[.)])\s+")
+_HEADING = re.compile(r"\s*#{1,6}\s")
+
+
+@dataclass(frozen=True, slots=True)
+class SupportingSentence:
+    """A sentence of the evidence."""
+
+    text: str
+    """As it stands in the passage, less line breaks, list markers and the outer bars of a table."""
+
+    citation: int
+    """Number of its passage, from 1."""
+
+    span: Span
+    """Where it stands in its document's text; in the passage's, if that has no span itself."""
+
+    score: float
+    """How much of the question it answers, 0 … 1; comparable only inside its own answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractiveAnswer:
+    """An answer made of sentences of the evidence."""
+
+    text: str
+    """The sentences, each followed by its citation such as ``[1]``; says so if there are none."""
+
+    sentences: tuple[SupportingSentence, ...] = ()
+    """In the order of the evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    text: str
+    citation: int
+    span: Span
+    terms: frozenset[str]
+    above: frozenset[str]
+
+
+async def extractive_answer(
+    question: str | Query,
+    evidence: Evidence,
+    *,
+    embedder: Embedder | None = None,
+    max_sentences: int = 3,
+    analyzer: Analyzer = DEFAULT_ANALYZER,
+) -> ExtractiveAnswer:
+    """Answers with the best supporting sentences of the evidence.
+
+    A sentence's score is the share of the question's terms that it holds, each weighted by how rare
+    it is among the evidence's sentences; with an embedder, the mean of that and of the cosine with
+    the question. The weighted context of a `Query` counts as it does in retrieval, so that a
+    follow-up question is answered in the light of its conversation.
+
+    Args:
+        question: A question, or the query that retrieved the evidence.
+        evidence: Passages by citation number, as `Citations` has them, or candidates, which are
+            numbered from 1 in their order.
+        embedder: Adds meaning to the score; None scores by words only.
+        max_sentences: Most sentences in the answer, at least 1.
+        analyzer: Analysis of words; that of the index.
+
+    Returns:
+        The answer; its text says so if no sentence supports one.
+
+    Raises:
+        InvalidSetting: `max_sentences` is less than 1.
+        InvalidQuery: The question is blank.
+        EmbeddingError: The embedder failed.
+    """
+    if max_sentences < 1:
+        raise InvalidSetting("max_sentences", "must be at least 1")
+    query = question if isinstance(question, Query) else Query(question)
+    sentences = list(_sentences(_numbered(evidence), analyzer))
+    scores = _lexical_scores(_weights(query, analyzer), sentences)
+    if embedder is not None and sentences:
+        cosines = await _cosines(query, [s.text for s in sentences], embedder)
+        scores = [(a + max(0.0, b)) / 2 for a, b in zip(scores, cosines, strict=True)]
+    ranked = [
+        (score / (1 + _RANK_DISCOUNT * (sentence.citation - 1)), sentence)
+        for score, sentence in zip(scores, sentences, strict=True)
+    ]
+    chosen = _choose(ranked, max_sentences)
+    if not chosen:
+        return ExtractiveAnswer(NO_SUPPORT)
+    text = " ".join(f"{sentence.text} [{sentence.citation}]" for sentence in chosen)
+    return ExtractiveAnswer(text, tuple(chosen))
+
+
+def _numbered(evidence: Evidence) -> list[tuple[int, Passage]]:
+    if isinstance(evidence, Mapping):
+        return sorted(evidence.items())
+    return list(enumerate((candidate.passage for candidate in evidence), 1))
+
+
+def _sentences(passages: Sequence[tuple[int, Passage]], analyzer: Analyzer) -> Iterator[_Sentence]:
+    for number, passage in passages:
+        above = frozenset(analyzer.terms("\n".join([passage.title or "", *passage.headings])))
+        offset = passage.span.start if passage.span is not None else 0
+        for start, end in sentence_spans(passage.text):
+            raw = passage.text[start:end]
+            text = _readable(raw)
+            terms = frozenset(analyzer.terms(text))
+            if terms and not _HEADING.match(raw):
+                yield _Sentence(text, number, Span(offset + start, offset + end), terms, above)
+
+
+def _readable(raw: str) -> str:
+    text = " ".join(_MARKUP.sub("", raw.strip(), count=1).split())
+    return text.strip("| ") if text.startswith("|") else text
+
+
+def _weights(query: Query, analyzer: Analyzer) -> dict[str, float]:
+    """Returns the query's terms with their weights: 1 for its own, less for the conversation's."""
+    weights: dict[str, float] = {}
+    for context in query.context:
+        for term in set(analyzer.terms(context.text)):
+            weights[term] = max(weights.get(term, 0.0), context.lexical)
+    weights.update(dict.fromkeys(analyzer.terms(query.lexical or query.text), 1.0))
+    return {term: min(weight, 1.0) for term, weight in weights.items() if weight > 0}
+
+
+def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[_Sentence]) -> list[float]:
+    """Returns for each sentence the share of the weighted terms that it holds, 0 … 1.
+
+    A term of which no sentence knows counts like one that a single sentence holds.
+    """
+    total = len(sentences)
+    found = Counter(term for sentence in sentences for term in sentence.terms if term in weights)
+    value = {
+        term: weight * math.log(1 + total / max(found[term], 1)) for term, weight in weights.items()
+    }
+    whole = sum(value.values()) or 1.0
+    scores = []
+    for sentence in sentences:
+        own = sum(value[term] for term in sentence.terms if term in value)
+        # Headings say what a sentence is about; without a word of its own it answers nothing.
+        above = sum(value[term] for term in sentence.above - sentence.terms if term in value)
+        scores.append((own + _HEADING_CREDIT * above) / whole if own else 0.0)
+    return scores
+
+
+async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[float]:
+    contexts = [context for context in query.context if context.semantic > 0]
+    asked = [query.semantic or query.text, *(context.text for context in contexts)]
+    vectors = await embed_checked(embedder, asked, "query")
+    main: NDArray[np.float32] = blend(vectors[0], contexts, list(vectors[1:]))
+    passages = await embed_checked(embedder, texts, "passage")
+    return [float(cosine) for cosine in passages @ main]
+
+
+def _choose(ranked: Sequence[tuple[float, _Sentence]], limit: int) -> list[SupportingSentence]:
+    """Takes the best distinct sentences and puts them into the order of the evidence."""
+    best = max((score for score, _ in ranked), default=0.0)
+    floor = max(_LEAST, _NEAR_BEST * best)
+    taken: list[tuple[float, _Sentence]] = []
+    for score, sentence in sorted(ranked, key=lambda item: -item[0]):
+        if score < floor or len(taken) == limit:
+            break
+        if all(_similarity(sentence.terms, other.terms) < _SAME for _, other in taken):
+            taken.append((score, sentence))
+    return [
+        SupportingSentence(sentence.text, sentence.citation, sentence.span, min(score, 1.0))
+        for score, sentence in sorted(taken, key=lambda item: (item[1].citation, item[1].span))
+    ]
+
+
+def _similarity(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / len(a | b)
