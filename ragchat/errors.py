@@ -13,7 +13,7 @@
         ├── InvalidPrompt               a template that is missing, broken or lacks a variable
         ├── EmptyResponse               the answer call returned nothing at all
         ├── ModelReplyError             a helper model's reply cannot be used
-        │   ├── MissingModelOutput      no response, no choice or no message
+        │   ├── MissingModelOutput      no response, choice, message or text
         │   ├── EmptyModelOutput        the text is blank
         │   ├── TruncatedModelOutput    the model stopped at its length limit
         │   ├── FilteredModelOutput     the provider's content filter stopped it
@@ -141,7 +141,7 @@ class ModelReplyError(ChatError):
 class MissingModelOutput(ModelReplyError):
     """The response is None, or holds no choice, no message or no text."""
 
-    problem = "there is no response, choice or message"
+    problem = "there is no response, choice, message or text"
 
 
 class EmptyModelOutput(ModelReplyError):

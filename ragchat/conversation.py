@@ -1,0 +1,249 @@
+"""Conversations as retrieval sees them: earlier turns, rendered and windowed. Pure.
+
+Messages are mappings or SDK objects in the shape of ``chat.completions``; they are read, never
+changed.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ragchat.access import Foreign, read
+from ragchat.replies import strip_reasoning
+from ragchat_retrieval.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from ragchat_retrieval.values import Query
+
+TokenCounter = Callable[[str], int]
+"""Counts the tokens of a text."""
+
+_SPEAKERS = ("user", "assistant")
+_INSTRUCTIONS = ("system", "developer")
+_RESULTS = ("tool", "function")
+_REASONING = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoning_content"})
+_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)[;,]")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationQuery:
+    """What a conversation transformer works on: the query and what was said before it."""
+
+    query: Query
+    """The active question, with the caller's filter, scope and top_k."""
+
+    history: tuple[Foreign, ...] = field(default=(), hash=False)
+    """Every message before the active one, oldest first, as given."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "history", tuple(self.history))
+
+    @classmethod
+    def of(cls, given: ConversationQuery | Query) -> ConversationQuery:
+        """Returns `given`, with an empty history if it is a bare query."""
+        return given if isinstance(given, ConversationQuery) else cls(given)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The earlier user and assistant turns."""
+        return turns(self.history)
+
+
+class Turn(NamedTuple):
+    """One earlier user or assistant turn."""
+
+    role: str
+    """``user`` or ``assistant``."""
+
+    text: str
+    """What was said; blank for a turn of media or tool calls alone."""
+
+    rendered: str
+    """The text with ``[image/png]`` for media and ``[tool call name args]`` for tool calls."""
+
+
+def turns(history: Iterable[Foreign]) -> tuple[Turn, ...]:
+    """Returns the user and assistant turns of a history that say or show anything, in order."""
+    found = (
+        Turn(role, message_text(message), render_content(message))
+        for message in history
+        if (role := read(message, "role")) in _SPEAKERS
+    )
+    return tuple(turn for turn in found if turn.rendered)
+
+
+def message_text(message: Foreign) -> str:
+    """Returns the text parts of a message, joined by newlines; empty for null content."""
+    return "\n".join(text for kind, text in _parts(message) if kind == "text")
+
+
+def render_content(message: Foreign) -> str:
+    """Returns a message's content as text: media and tool calls by name, reasoning left out."""
+    shown = [text for kind, text in _parts(message) if text and kind != "reasoning"]
+    calls = [*(read(message, "tool_calls") or ())]
+    if (legacy := read(message, "function_call")) is not None:
+        calls.append({"function": legacy})
+    return "\n".join([*shown, *map(_tool_call, calls)]).strip()
+
+
+def render_message(message: Foreign) -> str:
+    """Returns a message as ``role: text``.
+
+    Further lines of the text are indented, so that no text can pass for the start of a turn.
+    """
+    return _render(str(read(message, "role", "unknown")), render_content(message))
+
+
+def render_history(history: Iterable[Foreign]) -> str:
+    """Returns the user and assistant turns as ``role: text``, one below the other."""
+    return "\n".join(_render(turn.role, turn.rendered) for turn in turns(history))
+
+
+def window(
+    history: Sequence[Foreign],
+    *,
+    max_tokens: int | None = None,
+    max_messages: int | None = None,
+    count: TokenCounter | None = None,
+) -> tuple[Foreign, ...]:
+    """Returns the latest messages that fit, never cutting between a tool call and its results.
+
+    System and developer messages are kept, and so is an unanswered last user message with
+    everything after it, whatever their size. Older messages are kept as one unbroken run: an
+    assistant message with tool calls and their results go or stay together.
+
+    Args:
+        history: Messages, oldest first.
+        max_tokens: Most tokens of the kept messages, each rendered as ``role: text``, measured as
+            one text. None is no limit.
+        max_messages: Most kept messages, system and developer messages not counted. None is no
+            limit.
+        count: Counts tokens; needed with `max_tokens`.
+
+    Raises:
+        InvalidSetting: A limit is negative, or `max_tokens` comes without `count`.
+    """
+    if any(limit is not None and limit < 0 for limit in (max_tokens, max_messages)):
+        raise InvalidSetting("window", "a limit must be 0 or more")
+    if max_tokens is not None and count is None:
+        raise InvalidSetting("count", "a limit in tokens needs a token counter")
+    units = _units(history)
+    fixed = {i for unit in units if _is_instruction(history, unit) for i in unit}
+    movable = [unit for unit in units if not fixed.issuperset(unit)]
+    first_forced = _active_turn(history, movable)
+    kept = [index for unit in movable[first_forced:] for index in unit]
+
+    def fits(indices: Iterable[int]) -> bool:
+        chosen = sorted({*fixed, *indices})
+        if max_messages is not None and len(chosen) - len(fixed) > max_messages:
+            return False
+        if max_tokens is None or count is None:
+            return True
+        return count("\n".join(render_message(history[index]) for index in chosen)) <= max_tokens
+
+    # Bisection measures the whole kept text a few times only; what fits, fits with fewer messages.
+    older = movable[:first_forced]
+    low, high = 0, len(older)
+    while low < high:
+        middle = (low + high) // 2
+        if fits([*kept, *(index for unit in older[middle:] for index in unit)]):
+            high = middle
+        else:
+            low = middle + 1
+    kept += [index for unit in older[low:] for index in unit]
+    return tuple(history[index] for index in sorted({*fixed, *kept}))
+
+
+def _units(history: Sequence[Foreign]) -> list[list[int]]:
+    """Groups message positions: tool results join the assistant message that called."""
+    units: list[list[int]] = []
+    calling = False
+    for index, message in enumerate(history):
+        if calling and read(message, "role") in _RESULTS:
+            units[-1].append(index)
+            continue
+        units.append([index])
+        calling = bool(read(message, "tool_calls") or read(message, "function_call"))
+    return units
+
+
+def _is_instruction(history: Sequence[Foreign], unit: Sequence[int]) -> bool:
+    return read(history[unit[0]], "role") in _INSTRUCTIONS
+
+
+def _active_turn(history: Sequence[Foreign], units: Sequence[Sequence[int]]) -> int:
+    """Returns the position of the unit that starts the unanswered user turn, else the end."""
+    if not units:
+        return 0
+    last = history[units[-1][0]]
+    answered = read(last, "role") == "assistant" and len(units[-1]) == 1
+    if not answered or read(last, "tool_calls"):
+        for position in range(len(units) - 1, -1, -1):
+            if read(history[units[position][0]], "role") == "user":
+                return position
+    return len(units)
+
+
+def _render(role: str, content: str) -> str:
+    return f"{role}: " + "\n  ".join(content.splitlines())
+
+
+def _parts(message: Foreign) -> Iterable[tuple[str, str]]:
+    """Yields (kind, text) of each content part; kind is ``text``, ``media`` or ``reasoning``."""
+    content = read(message, "content")
+    if isinstance(content, str):
+        spoken = content
+        # Some servers leave the reasoning at the head of the text; further down it is a quotation.
+        if read(message, "role") == "assistant" and content.lstrip().startswith("<think>"):
+            spoken = strip_reasoning(content)
+        yield "text", spoken
+    elif isinstance(content, Sequence):
+        for part in content:
+            yield _part(part)
+    if isinstance(refusal := read(message, "refusal"), str):
+        yield "text", refusal
+    if read(message, "audio") is not None:
+        yield "media", "[audio]"
+
+
+def _part(part: Foreign) -> tuple[str, str]:
+    if isinstance(part, str):
+        return "text", part
+    kind = str(read(part, "type") or "part")
+    if kind in _TEXTS:
+        text = read(part, _TEXTS[kind])
+        return "text", text if isinstance(text, str) else ""
+    if kind in _REASONING:
+        return "reasoning", ""
+    return "media", f"[{_media_type(kind, part)}]"
+
+
+def _media_type(kind: str, part: Foreign) -> str:
+    """Names a media part by its MIME type where that can be told without fetching anything."""
+    body = read(part, kind)
+    sound = read(body, "format")
+    if kind == "input_audio" and isinstance(sound, str):
+        return f"audio/{sound}"
+    for place in (read(body, "url"), read(body, "file_data"), read(body, "filename"), body):
+        if not isinstance(place, str):
+            continue
+        if inline := _DATA_URI.match(place):
+            return inline[1]
+        if guess := mimetypes.guess_type(place.partition("?")[0])[0]:
+            return guess
+    return kind.removesuffix("_url").removeprefix("input_")
+
+
+def _tool_call(call: Foreign) -> str:
+    body = read(call, "function") or read(call, "custom")
+    name = read(body, "name") or "unknown"
+    arguments = read(body, "arguments") or read(body, "input") or ""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+    return f"[tool call {name} {arguments}".rstrip() + "]"

@@ -1,0 +1,162 @@
+"""Checking and reading what a helper model said. Pure; no input makes it slow or lets it guess.
+
+`reply_text` takes the text out of a response or raises a typed error; `clean_text` and `lines` take
+the answer out of the text, and so does `ragchat.json_search.first_json`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ragchat.access import Foreign, read
+from ragchat.errors import (
+    EmptyModelOutput,
+    FilteredModelOutput,
+    MissingModelOutput,
+    RefusedModelOutput,
+    TruncatedModelOutput,
+)
+
+_TAGS = "think|thinking|reasoning"
+_BLOCK_OPENS = re.compile(f"<({_TAGS})>", re.IGNORECASE)
+_BLOCK_ENDS = re.compile(f"</({_TAGS})>", re.IGNORECASE)
+# An end without a beginning stands on a line of its own or ends one; elsewhere it is a quotation.
+_LONE_END = re.compile(
+    rf"(?:\A|\n)[ \t]*</(?:{_TAGS})>|</(?:{_TAGS})>(?=[ \t]*(?:\n|\Z))", re.IGNORECASE
+)
+_ROUNDS = 8
+_LABEL = re.compile(
+    r"""\A[*_#\s]*
+    (?:(?:sure|certainly|okay|ok)[,!.]?\s+)?
+    (?:here(?:\s+is|'s|\u2019s)\s+)?
+    (?:(?:the|a|an|your|my)\s+)?
+    (?:(?:rewritten|rephrased|reformulated|revised|improved|optimi[sz]ed|compressed|condensed
+        |stand-?\s?alone|self-contained|follow-?\s?up|translated|search|final|new|hypothetical
+        |expanded)\s+){0,3}
+    (?:query|question|translation(?:\s+(?:in|into|to)\s+\w+)?
+        |passage|answer|output|result|text|rewrite)
+    [*_]*\s*[:\uff1a][*_]*\s*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_QUOTES = {
+    '"': '"',
+    "'": "'",
+    "`": "`",
+    "\u201c": "\u201d",
+    "\u2018": "\u2019",
+    "\u201e": "\u201c",
+    "\u00ab": "\u00bb",
+    "\u300c": "\u300d",
+    "\u300e": "\u300f",
+}
+_BULLET = re.compile(
+    r"""(?:[-*+\u2013\u2022\u2023\u25aa]\s+
+    |[(\[]?\d{1,3}(?:[)\]]\s*|\.(?:\s+|(?=[^\x00-\x7f\d]))))""",
+    re.VERBOSE,
+)
+
+
+def reply_text(response: Foreign, *, model: str | None = None) -> str:
+    """Returns the text of a response's first choice, without reasoning.
+
+    Args:
+        response: A ``chat.completion`` as an SDK object or a mapping.
+        model: Names the model in errors.
+
+    Raises:
+        MissingModelOutput: There is no response, choice, message or text.
+        FilteredModelOutput: The finish reason is ``content_filter``.
+        RefusedModelOutput: The message holds a refusal.
+        TruncatedModelOutput: The finish reason is ``length``.
+        EmptyModelOutput: The text is blank, or is reasoning alone.
+    """
+    choices = read(response, "choices")
+    if not isinstance(choices, Sequence) or not choices:
+        raise MissingModelOutput(model=model)
+    finish_reason = read(choices[0], "finish_reason")
+    message = read(choices[0], "message")
+    if finish_reason == "content_filter":
+        raise FilteredModelOutput(model=model)
+    if finish_reason == "refusal" or read(message, "refusal"):
+        raise RefusedModelOutput(model=model)
+    if finish_reason == "length":
+        raise TruncatedModelOutput(model=model)
+    content = read(message, "content")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        texts = [part if isinstance(part, str) else read(part, "text") for part in content]
+        content = "".join(text for text in texts if isinstance(text, str))
+    if not isinstance(content, str):
+        raise MissingModelOutput(model=model)
+    text = strip_reasoning(content).strip()
+    if not text:
+        raise EmptyModelOutput(model=model)
+    return text
+
+
+def strip_reasoning(text: str) -> str:
+    """Returns `text` without ``<think>`` blocks.
+
+    A block at the head of the text that never ends is all of it. An end without a beginning, as
+    from chat templates that open the block themselves, takes everything before it.
+    """
+    kept: list[str] = []
+    position = 0
+    while opening := _BLOCK_OPENS.search(text, position):
+        ending = _BLOCK_ENDS.search(text, opening.end())
+        if ending is None:
+            if not text[: opening.start()].strip():
+                return ""
+            break
+        kept.append(text[position : opening.start()])
+        position = ending.end()
+    rest = "".join([*kept, text[position:]])
+    lone_ends = [ending.end() for ending in _LONE_END.finditer(rest)]
+    return rest[lone_ends[-1] :] if lone_ends else rest
+
+
+def clean_text(text: str) -> str:
+    """Returns the bare answer: no reasoning, no fence, label or quotes around it. May be empty."""
+    cleaned = strip_reasoning(text).strip()
+    for _ in range(_ROUNDS):
+        previous = cleaned
+        cleaned = _unquote(_LABEL.sub("", _unfence(cleaned), count=1).strip())
+        if cleaned == previous:
+            break
+    return cleaned
+
+
+def _unfence(text: str) -> str:
+    """Returns the content of the code fence that `text` begins with, or `text` without one."""
+    if not text.startswith(("```", "~~~")):
+        return text
+    fence = text[: len(text) - len(text.lstrip(text[0]))]
+    info, newline, body = text[len(fence) :].partition("\n")
+    if not newline:
+        return info.removesuffix(fence).strip()
+    return f"\n{body}".partition(f"\n{fence}")[0].strip()
+
+
+def _unquote(text: str) -> str:
+    closing = _QUOTES.get(text[:1])
+    if closing is None or len(text) < 2 or text[-1] != closing:  # noqa: PLR2004 - a pair of quotes
+        return text
+    inner = text[1:-1]
+    if text[0] in inner or closing in inner:
+        return text
+    return inner.strip()
+
+
+def lines(text: str) -> list[str]:
+    """Returns the items of a list written as lines: trimmed, without bullets, numbers and quotes.
+
+    Blank lines are dropped. Where some lines are numbered or bulleted, the others are remarks and
+    dropped too, as is a first line that ends with a colon.
+    """
+    stripped = [line.strip() for line in _unfence(strip_reasoning(text).strip()).splitlines()]
+    written = [line for line in stripped if line and not line.startswith(("```", "~~~"))]
+    marked = [line for line in written if _BULLET.match(line)]
+    if not marked and len(written) > 1 and written[0].endswith((":", "\uff1a")):
+        written = written[1:]
+    items = (_unquote(_BULLET.sub("", line, count=1).strip()) for line in marked or written)
+    return [item for item in items if item]
