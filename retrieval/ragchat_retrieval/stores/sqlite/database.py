@@ -1,0 +1,328 @@
+"""Connections, threads and errors: how SQL runs beside the event loop.
+
+Writes go through one thread, reads through a few, each with a connection of its own, so that a
+waiting writer never holds up a reader. A cancelled caller leaves its statement running: a write is
+one transaction and commits whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ragchat_retrieval.errors import (
+    InvalidSetting,
+    NotAStore,
+    StoreClosed,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from ragchat_retrieval.stores.sqlite import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+NAME = "sqlite"
+READERS = 4
+"""Threads, and so connections, that read at the same time."""
+
+_WRITER_CACHE = 64 * 1024
+_READER_CACHE = 8 * 1024
+"""Page caches in KiB."""
+
+_WAL_LIMIT = 64 * 1024 * 1024
+"""Bytes that the write-ahead log keeps on disk after a checkpoint."""
+
+_PAUSE = 0.01
+"""Seconds between two tries where SQLite itself does not wait."""
+
+_inherited: list[_Lane | None] = []
+
+
+class Database:
+    """One file, opened on first use.
+
+    Args:
+        path: The file, or ``:memory:`` for a private database in memory.
+        read_only: Refuse writes; the file must exist.
+        timeout: Seconds to wait for another process that writes.
+
+    Raises:
+        InvalidSetting: The timeout is not a positive number, or ``:memory:`` is to be read-only.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool, timeout: float) -> None:
+        if not 0 < timeout < threading.TIMEOUT_MAX:
+            raise InvalidSetting("timeout", "must be a positive number of seconds")
+        self.path = os.fspath(path)
+        self.in_memory = self.path == ":memory:"
+        if not self.path or (self.in_memory and read_only):
+            raise InvalidSetting("path", "must name a file; a database in memory is writable")
+        self.read_only = read_only
+        self._timeout = timeout
+        self._closed = False
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._reader: _Lane | None = None
+        self._writer: _Lane | None = None
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `work` inside one read transaction: it sees one state of the file."""
+        return await self._lane(write=False).run(lambda c: self._reading(c, work))
+
+    async def write(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        before: Callable[[], object] = lambda: None,
+        after: Callable[[T], object] = lambda _: None,
+    ) -> T:
+        """Runs `work` inside one write transaction, committed at its end, rolled back if it raises.
+
+        Args:
+            work: Reads and writes.
+            before: Runs first, while other processes may still write.
+            after: Gets the result of `work` once it is committed.
+
+        Raises:
+            StoreReadOnly: The store was opened for reading.
+        """
+
+        def whole(connection: sqlite3.Connection) -> T:
+            before()
+            result = self._writing(connection, work)
+            after(result)
+            return result
+
+        return await self._lane(write=True).run(whole)
+
+    def write_later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Queues `work` behind the writes, outside any transaction; its result is dropped."""
+        self._lane(write=True).submit(lambda c: self._reading(c, work))
+
+    async def close(self, last: Callable[[sqlite3.Connection], object]) -> None:
+        """Waits for what runs, runs `last` if anything ran before, and closes all connections."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._after_fork()
+            reader, writer = self._reader, self._writer
+            self._reader = self._writer = None
+        await asyncio.shield(asyncio.to_thread(self._shut, reader, writer, last))
+
+    def _shut(
+        self,
+        reader: _Lane | None,
+        writer: _Lane | None,
+        last: Callable[[sqlite3.Connection], object],
+    ) -> None:
+        try:
+            if writer is not None:
+                writer.submit(lambda c: self._reading(c, last))
+        finally:
+            for lane in {reader, writer} - {None}:
+                if lane is not None:
+                    lane.close()
+
+    def _lane(self, *, write: bool) -> _Lane:
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(store=NAME)
+            if write and self.read_only:
+                raise StoreReadOnly(store=NAME)
+            self._after_fork()
+            if self.in_memory and self._writer is None:
+                self._reader = self._writer = _Lane(1, lambda: self._connect(write=True))
+            elif write and self._writer is None:
+                self._writer = _Lane(1, lambda: self._connect(write=True))
+            elif not write and self._reader is None:
+                self._reader = _Lane(READERS, lambda: self._connect(write=False))
+            lane = self._writer if write else self._reader
+        assert lane is not None  # noqa: S101 - set above
+        return lane
+
+    def _after_fork(self) -> None:
+        if self._pid != os.getpid():
+            # A connection must not cross a fork, and closing it here would disturb its owner.
+            _inherited.extend((self._reader, self._writer))
+            self._reader = self._writer = None
+            self._pid = os.getpid()
+
+    # --- in a worker thread ---
+
+    def _reading(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_PAUSE)
+
+    def _writing(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+        return result
+
+    def _connect(self, *, write: bool) -> sqlite3.Connection:
+        if self.read_only and not self.in_memory:
+            return self._connect_read_only()
+        target = self.path if self.in_memory else f"{Path(self.path).absolute().as_uri()}?mode=rwc"
+        connection = self._open(target, cache=_WRITER_CACHE if write else _READER_CACHE)
+        try:
+            if not schema.is_prepared(connection, self.path):
+                schema.prepare(connection, self.path)
+            self._use_wal(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_read_only(self) -> sqlite3.Connection:
+        uri = f"{Path(self.path).absolute().as_uri()}?mode=ro"
+        try:
+            return self._checked(uri)
+        except sqlite3.OperationalError:
+            log = Path(f"{self.path}-wal")
+            if not Path(self.path).is_file() or (log.exists() and log.stat().st_size):
+                raise
+        # A folder in which nothing can be created: without a log the file alone is complete.
+        return self._checked(f"{uri}&immutable=1")
+
+    def _checked(self, uri: str) -> sqlite3.Connection:
+        connection = self._open(uri, cache=_READER_CACHE)
+        try:
+            prepared = schema.is_prepared(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        if not prepared:
+            connection.close()
+            raise NotAStore(f"{self.path} holds no index", store=NAME)
+        return connection
+
+    def _open(self, target: str, *, cache: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            target,
+            timeout=self._timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=not self.in_memory,
+        )
+        for pragma in (
+            f"cache_size = -{cache}",
+            f"journal_size_limit = {_WAL_LIMIT}",
+            "synchronous = NORMAL",
+            "temp_store = MEMORY",
+            "trusted_schema = OFF",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Switches the file to write-ahead logging; SQLite does not wait for readers here."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+                    return  # readable all the same; writes will say so
+                if not _is_busy(error) or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+            time.sleep(_PAUSE)
+
+
+class _Lane:
+    """A few threads, each with a connection that it opens on its first work."""
+
+    def __init__(self, threads: int, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ragchat-sqlite")
+        self._connect = connect
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            future = self._pool.submit(self._work, work)
+        except RuntimeError:  # closed since the caller looked
+            raise StoreClosed(store=NAME) from None
+        return await asyncio.wrap_future(future)
+
+    def submit(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        self._pool.submit(self._work, work)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+        for connection in self._connections:
+            connection.close()
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with typed_errors():
+            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._local.connection = self._connect()
+                self._connections.append(connection)
+            return work(connection)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    }
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turns errors of the driver into ours; the driver's own is the cause."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _typed(error) from error
+
+
+def _typed(error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return StoreUnavailable("busy with other writers", store=NAME, retryable=True)
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreReadOnly("the file cannot be written", store=NAME)
+    if code == sqlite3.SQLITE_NOTADB:
+        return NotAStore("the file is no SQLite database", store=NAME)
+    problems = {
+        sqlite3.SQLITE_CORRUPT: "the file is damaged",
+        sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+        sqlite3.SQLITE_FULL: "the disk is full",
+        sqlite3.SQLITE_IOERR: "the disk fails",
+    }
+    return StoreUnavailable(problems.get(code, f"SQLite error {code}"), store=NAME)

@@ -1,0 +1,87 @@
+"""The mirrors of all corpora of a file in this process, and the folder they are saved in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.stores.sqlite.mirror import Mirror, arrays_file
+from ragchat_retrieval.stores.sqlite.reading import read_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection
+
+    from ragchat_retrieval.stores.sqlite.database import Database
+
+
+class Mirrors:
+    """One `Mirror` per corpus, made on demand.
+
+    Args:
+        database: The file; one in memory or for reading only saves nothing.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._read_only = database.read_only
+        self._folder = None if database.in_memory else Path(f"{database.path}.index").absolute()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._mirrors: dict[str, Mirror] = {}
+        self._written: set[str] = set()
+
+    def __getitem__(self, corpus: str) -> Mirror:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork may have copied a mirror half-way through a write
+                self._mirrors.clear()
+                self._written.clear()
+                self._pid = os.getpid()
+            mirror = self._mirrors.get(corpus)
+            if mirror is None:
+                mirror = self._mirrors[corpus] = Mirror(self._folder, writes=not self._read_only)
+            return mirror
+
+    def note_write(self, corpus: str) -> None:
+        """Remembers that this process wrote a corpus, so that its arrays are saved at the end."""
+        with self._lock:
+            self._written.add(corpus)
+
+    def save(self, connection: sqlite3.Connection, corpus: str, *, always: bool = False) -> None:
+        """Brings the arrays of a corpus up to the file and saves them; see `Mirror.save`."""
+        state = read_state(connection, corpus)
+        if state is not None and self._folder is not None:
+            mirror = self[corpus]
+            mirror.snapshot(connection, state)
+            mirror.save(always=always)
+
+    def save_written(self, connection: sqlite3.Connection) -> None:
+        """Saves the arrays of every corpus that this process wrote."""
+        with self._lock:
+            written = sorted(self._written)
+        for corpus in written:
+            self.save(connection, corpus)
+
+    def remove(self, corpus: str, uuid: str) -> None:
+        """Forgets a life of a corpus that has ended, with what was saved of it."""
+        self[corpus].forget()
+        if self._folder is not None:
+            _unlink(arrays_file(self._folder, uuid))
+
+    def sweep(self, corpus: str, *, keep: Collection[str]) -> None:
+        """Removes what is saved of a corpus, and leftovers; corpora of the uuids `keep` stay."""
+        self[corpus].forget()
+        if self._folder is None or not self._folder.is_dir():
+            return
+        kept = {arrays_file(self._folder, uuid) for uuid in keep}
+        for path in self._folder.iterdir():
+            if path not in kept:
+                _unlink(path)
+
+
+def _unlink(path: Path) -> None:
+    # Another process may have it open, or may have been faster; it is in nobody's way.
+    with contextlib.suppress(OSError):
+        path.unlink()

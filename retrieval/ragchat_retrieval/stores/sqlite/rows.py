@@ -1,0 +1,205 @@
+"""Documents and passages as rows, there and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragchat_retrieval.metadata import decode, encode
+from ragchat_retrieval.stores.sqlite.schema import batches
+from ragchat_retrieval.values import Document, Lines, Passage, Span
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.metadata import Metadata
+
+Row = tuple[Any, ...]
+
+PASSAGE = (
+    "document, id, ordinal, span_start, span_end, line_start, line_end, page, headings, own, text"
+)
+"""The columns that `PassageRow` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What passages inherit from their document."""
+
+    document_id: str
+    title: str | None
+    source: str | None
+    metadata: Metadata
+    digest: str
+
+
+# --- writing ---
+
+
+def document_row(key: int, corpus: int, document: Document, digest: str, fingerprint: str) -> Row:
+    """Returns the row of table ``documents``."""
+    return (
+        key,
+        corpus,
+        document.id,
+        document.title,
+        document.source,
+        fingerprint,
+        digest,
+        encode(document.metadata),
+        document.text,
+    )
+
+
+def passage_rows(
+    corpus: int,
+    document: Document,
+    document_key: int,
+    digest: str,
+    passages: Iterable[tuple[int, Passage, memoryview]],
+) -> Iterator[Row]:
+    """Yields rows of table ``passages`` for passages of one document.
+
+    Args:
+        corpus: Key of the corpus.
+        document: Their document.
+        document_key: Its key.
+        digest: The document's digest.
+        passages: Key, passage and encoded terms of each.
+    """
+    text = document.text
+    encoded = encode(document.metadata)
+    for key, passage, terms in passages:
+        span, lines = passage.span, passage.lines
+        sliced = span is not None and text[max(span.start, 0) : max(span.end, 0)] == passage.text
+        yield (
+            key,
+            corpus,
+            document_key,
+            passage.id,
+            passage.ordinal,
+            span.start if span else None,
+            span.end if span else None,
+            lines.start if lines else None,
+            lines.end if lines else None,
+            passage.page,
+            json.dumps(passage.headings) if passage.headings else None,
+            _own_labels(passage, document, digest, encoded),
+            terms,
+            None if sliced else passage.text,
+        )
+
+
+def _own_labels(
+    passage: Passage, document: Document, digest: str, encoded_metadata: str
+) -> str | None:
+    """Returns the labels in which a passage differs from its document, as JSON; None if in none."""
+    own: dict[str, str | None] = {}
+    if passage.title != document.title:
+        own["title"] = passage.title
+    if passage.source != document.source:
+        own["source"] = passage.source
+    if passage.digest != digest:
+        own["digest"] = passage.digest
+    if passage.metadata is not document.metadata:
+        # Compared as text: as mappings, 1, 1.0 and True would be the same.
+        encoded = encode(passage.metadata)
+        if encoded != encoded_metadata:
+            own["metadata"] = encoded
+    return json.dumps(own, ensure_ascii=False) if own else None
+
+
+def encode_terms(ids: NDArray[np.int32], counts: NDArray[np.int32]) -> bytes:
+    """Returns pairs of term id and count as bytes, int32 little-endian, for slicing per passage."""
+    pairs = np.empty((len(ids), 2), dtype="<i4")
+    pairs[:, 0] = ids
+    pairs[:, 1] = counts
+    return pairs.tobytes()
+
+
+# --- reading ---
+
+
+class MetadataMemo:
+    """Decodes metadata texts, each once: many documents carry the same few."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Metadata] = {}
+
+    def __call__(self, text: str) -> Metadata:
+        """Returns the metadata that a text encodes."""
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = decode(text)
+        return known
+
+
+def read_document(row: Row) -> Document:
+    """Returns the document of a row ``id, title, source, metadata, text``."""
+    document_id, title, source, metadata, text = row
+    return Document(document_id, text, title=title, source=source, metadata=decode(metadata))
+
+
+def inherit(labels: Labels, own: str | None, memo: MetadataMemo) -> Labels:
+    """Returns a passage's labels: its document's, except where it has its own."""
+    if own is None:
+        return labels
+    given: Mapping[str, str | None] = json.loads(own)
+    metadata = given.get("metadata")
+    return Labels(
+        labels.document_id,
+        given.get("title", labels.title),
+        given.get("source", labels.source),
+        labels.metadata if metadata is None else memo(metadata),
+        given.get("digest", labels.digest) or "",
+    )
+
+
+def read_passages(
+    connection: sqlite3.Connection, rows: Sequence[Row], memo: MetadataMemo
+) -> Iterator[Passage]:
+    """Yields the passages of rows with the columns `PASSAGE`, grouped by document.
+
+    A document's text is read only where a passage is a slice of it, and one at a time.
+    """
+    by_document: dict[int, list[Row]] = {}
+    for row in rows:
+        by_document.setdefault(row[0], []).append(row)
+    sliced = [key for key, group in by_document.items() if any(row[-1] is None for row in group)]
+    whole = list(by_document.keys() - set(sliced))
+    for keys, text in ((sliced, "text"), (whole, "''")):
+        for marks, part in batches(keys):
+            query = (
+                f"SELECT key, id, title, source, metadata, digest, {text} FROM documents "  # noqa: S608 - constants and placeholders
+                f"WHERE key IN ({marks})"
+            )
+            for key, document_id, title, source, metadata, digest, body in connection.execute(
+                query, part
+            ):
+                labels = Labels(document_id, title, source, memo(metadata), digest)
+                for row in by_document[key]:
+                    yield _passage(row, inherit(labels, row[-2], memo), body)
+
+
+def _passage(row: Row, labels: Labels, body: str) -> Passage:
+    _, passage_id, ordinal, start, end, first, last, page, headings, _, text = row
+    return Passage(
+        body[max(start, 0) : max(end, 0)] if text is None else text,
+        id=passage_id,
+        document_id=labels.document_id,
+        title=labels.title,
+        source=labels.source,
+        metadata=labels.metadata,
+        headings=tuple(json.loads(headings)) if headings else (),
+        page=page,
+        lines=None if first is None else Lines(first, last),
+        span=None if start is None else Span(start, end),
+        ordinal=ordinal,
+        digest=labels.digest,
+    )

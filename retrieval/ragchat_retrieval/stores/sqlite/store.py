@@ -1,0 +1,393 @@
+"""The embedded store: one SQLite file, searched through arrays that are derived from it."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, TypeVar
+
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts
+from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
+from ragchat_retrieval.stores.checks import check_write
+from ragchat_retrieval.stores.sqlite import reading, writing
+from ragchat_retrieval.stores.sqlite.database import NAME, Database
+from ragchat_retrieval.stores.sqlite.mirrors import Mirrors
+from ragchat_retrieval.text import is_storable
+from ragchat_retrieval.vectors import check_query_vector
+
+if TYPE_CHECKING:
+    import os
+    import sqlite3
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.engine import Snapshot
+    from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.ports import Identity
+    from ragchat_retrieval.stores.sqlite.state import CorpusState
+    from ragchat_retrieval.stores.sqlite.writing import Written
+    from ragchat_retrieval.values import Document, Passage, Revision
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """Keeps documents, passages, analysed terms and vectors in one SQLite file.
+
+    The file is the truth and may be backed up by itself. Searching works on columnar arrays that
+    are kept in the folder ``<file>.index`` beside it and follow every write, of this or another
+    process; deleting the folder costs the time to build them again, and nothing else. Any number
+    of processes may read while one writes; writers wait for each other up to `timeout`. The file
+    must lie on a local disk.
+
+    A process that is killed leaves the old or the new revision of a document. After a loss of power
+    the last writes may be missing, whole (``PRAGMA synchronous = NORMAL``).
+
+    Args:
+        path: The file, created on first use; or ``:memory:`` for a private database.
+        corpus: The corpus to work with.
+        read_only: Refuse writes, and create no file. The file must exist.
+        timeout: Seconds to wait while another process writes.
+
+    Raises:
+        InvalidSetting: A setting cannot work. The file itself is first looked at when it is used;
+            then `NotAStore` says that it is something else, `StoreUnavailable` that it is damaged,
+            missing or busy.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        corpus: str = "default",
+        read_only: bool = False,
+        timeout: float = 30.0,
+    ) -> None:
+        self._db = Database(path, read_only=read_only, timeout=timeout)
+        self._mirrors = Mirrors(self._db)
+        self._corpus = _checked_name(corpus)
+
+    @property
+    def name(self) -> str:
+        """``sqlite``."""
+        return NAME
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._db.path
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything: both lanes, filters inside each, atomic batches, reset."""
+        return Capabilities()
+
+    @property
+    def corpus_name(self) -> str:
+        """The corpus this handle reads and writes."""
+        return self._corpus
+
+    def corpus(self, name: str) -> SQLiteStore:
+        """Returns a handle on another corpus of the same file; closing one closes all."""
+        handle = copy.copy(self)
+        handle._corpus = _checked_name(name)  # noqa: SLF001 - of our own class
+        return handle
+
+    # --- writing ---
+
+    async def replace(
+        self, revisions: Sequence[Revision], *, identity: Identity, scope: Filter
+    ) -> None:
+        """Makes these revisions the only ones of their documents; see `ports.Store.replace`."""
+        given = tuple(revisions)
+        await self._write(
+            lambda c: (
+                writing.replace_documents(c, self._corpus, given, identity=identity, scope=scope)
+                if given
+                else None
+            ),
+            before=lambda: check_write(given, identity=identity, scope=scope, store=NAME),
+        )
+
+    async def delete(self, document_ids: Collection[str], *, scope: Filter) -> int:
+        """Removes documents and returns how many there were; unknown ids are no error."""
+        ids = tuple(document_ids)
+        return await self._delete(
+            lambda c, corpus: [
+                found for found in reading.documents_by_id(c, corpus, ids, scope) if found.visible
+            ]
+        )
+
+    async def delete_by_source(self, source: str, *, scope: Filter) -> int:
+        """Removes every document of a source and returns how many there were."""
+        return await self._delete(
+            lambda c, corpus: reading.documents_by_source(c, corpus, source, scope)
+        )
+
+    async def reset(self) -> None:
+        """Removes everything from the corpus, identity included."""
+        await self._clear(drop=False)
+
+    async def drop_corpus(self) -> None:
+        """Removes this corpus with everything in it."""
+        await self._clear(drop=True)
+
+    async def repair(self) -> None:
+        """Checks the whole file, counts anew, and builds the arrays of this corpus anew.
+
+        Raises:
+            StoreUnavailable: The file is damaged.
+        """
+        await self._db.read(reading.check_integrity)
+        await self._db.write(
+            lambda c: writing.recount(c, self._corpus),
+            after=lambda others: self._mirrors.sweep(self._corpus, keep=others),
+        )
+        await self._db.read(lambda c: self._mirrors.save(c, self._corpus, always=True))
+
+    # --- reading ---
+
+    async def identity(self) -> Identity | None:
+        """Returns what the corpus was written with; None before the first write and after reset."""
+        state = await self._db.read(lambda c: reading.read_state(c, self._corpus))
+        return state.identity if state else None
+
+    async def revision(self) -> int:
+        """Returns a counter that every write of the corpus raises."""
+        state = await self._db.read(lambda c: reading.read_state(c, self._corpus))
+        return state.revision if state else 0
+
+    async def corpora(self) -> Sequence[str]:
+        """Returns the names of all corpora that were written, in ascending order."""
+        return await self._db.read(reading.corpus_names)
+
+    async def ids(self, *, scope: Filter) -> Sequence[str]:
+        """Returns all passage ids in ascending order."""
+        if not scope:
+            return await self._of_corpus(reading.passage_ids, [])
+
+        def work(snapshot: Snapshot) -> list[str]:
+            return sorted(snapshot.ids(snapshot.live_rows(snapshot.mask(scope))))
+
+        return await self._search(work, [])
+
+    async def document_ids(self, *, scope: Filter) -> Sequence[str]:
+        """Returns all document ids in ascending order."""
+        return await self._of_corpus(lambda c, key: reading.document_ids(c, key, scope), [])
+
+    async def document(self, document_id: str, *, scope: Filter) -> Document | None:
+        """Returns a document with its text, or None."""
+        return await self._of_corpus(
+            lambda c, key: reading.document(c, key, document_id, scope), None
+        )
+
+    async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> Mapping[str, Passage]:
+        """Returns the known ones among these passages, by id."""
+        wanted = tuple(passage_ids)
+        return await self._of_corpus(lambda c, key: reading.passages(c, key, wanted, scope), {})
+
+    async def neighbours(
+        self, document_id: str, ordinal: int, n: int, *, scope: Filter
+    ) -> Sequence[Passage]:
+        """Returns the passages at ordinals ``ordinal − n … ordinal + n``, in order."""
+        around = (ordinal - n, ordinal + n)
+        return await self._of_corpus(
+            lambda c, key: reading.neighbours(c, key, document_id, around, scope), []
+        )
+
+    async def fingerprints(
+        self, document_ids: Collection[str] | None = None, *, scope: Filter
+    ) -> Mapping[str, str]:
+        """Returns the fingerprints of the known ones among these documents; None means all."""
+        wanted = None if document_ids is None else tuple(document_ids)
+        return await self._of_corpus(lambda c, key: reading.fingerprints(c, key, wanted, scope), {})
+
+    async def count(self, *, scope: Filter) -> StoreCounts:
+        """Returns how much the corpus holds."""
+        if not scope:
+            state = await self._db.read(lambda c: reading.read_state(c, self._corpus))
+            return reading.stored_counts(state)
+
+        def work(connection: sqlite3.Connection) -> StoreCounts | None:
+            state = reading.read_state(connection, self._corpus)
+            if state is None:
+                return StoreCounts(0, 0, 0)
+            snapshot, revision = self._mirrors[self._corpus].snapshot(connection, state)
+            if revision != state.revision:
+                return None
+            documents = reading.document_ids(connection, state.key, scope)
+            rows = snapshot.live_rows(snapshot.mask(scope))
+            return StoreCounts(len(documents), len(rows), int(snapshot.has_vector(rows).sum()))
+
+        while (counts := await self._db.read(work)) is None:  # a writer overtook this reader
+            pass
+        return counts
+
+    # --- searching ---
+
+    async def vectors(
+        self, passage_ids: Sequence[str], *, scope: Filter
+    ) -> Mapping[str, NDArray[np.float32]]:
+        """Returns the vectors of the known ones that have one, float32 [dimension]."""
+
+        def work(snapshot: Snapshot) -> dict[str, NDArray[np.float32]]:
+            rows = visible_rows(snapshot, passage_ids, scope)
+            rows = rows[snapshot.has_vector(rows)]
+            return dict(zip(snapshot.ids(rows), snapshot.vectors_of(rows), strict=True))
+
+        return await self._search(work, {})
+
+    async def search_text(
+        self,
+        terms: Mapping[str, float],
+        limit: int,
+        *,
+        filter: Filter,  # noqa: A002 - the port's name
+        scope: Filter,
+    ) -> Sequence[Hit]:
+        """Returns the best passages by BM25 over analysed, weighted terms."""
+        weights = dict(terms)
+
+        def work(snapshot: Snapshot) -> list[Hit]:
+            if limit <= 0 or not weights:
+                return []
+            mask = snapshot.mask(filter, scope)
+            return hits(snapshot, snapshot.search_text(weights, limit, mask))
+
+        return await self._search(work, [])
+
+    async def score_text(
+        self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
+    ) -> Mapping[str, float]:
+        """Returns the BM25 scores of given passages; 0.0 without a common term."""
+        weights = dict(terms)
+
+        def work(snapshot: Snapshot) -> dict[str, float]:
+            rows = visible_rows(snapshot, passage_ids, scope)
+            scores = snapshot.score_text(weights, rows).tolist()
+            return dict(zip(snapshot.ids(rows), scores, strict=True))
+
+        return await self._search(work, {})
+
+    async def search_vector(
+        self,
+        vector: NDArray[np.float32],
+        limit: int,
+        *,
+        filter: Filter,  # noqa: A002 - the port's name
+        scope: Filter,
+    ) -> Sequence[Hit]:
+        """Returns the best passages by cosine similarity with a normalised vector.
+
+        Raises:
+            InvalidVector: The vector is non-finite, zero or of another length than the corpus's.
+        """
+        query = query_vector(vector)
+
+        def work(snapshot: Snapshot) -> list[Hit]:
+            if limit <= 0 or not snapshot.vectors:
+                return []
+            mask = snapshot.mask(filter, scope)
+            return hits(snapshot, snapshot.search_vector(query, limit, mask))
+
+        return await self._search(work, [], vector=query)
+
+    async def score_vector(
+        self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
+    ) -> Mapping[str, float]:
+        """Returns the cosine similarities of those given passages that have a vector.
+
+        Raises:
+            InvalidVector: As `search_vector`.
+        """
+        query = query_vector(vector)
+
+        def work(snapshot: Snapshot) -> dict[str, float]:
+            rows = visible_rows(snapshot, passage_ids, scope)
+            rows = rows[snapshot.has_vector(rows)]
+            scores = snapshot.score_vector(query, rows).tolist() if len(rows) else []
+            return dict(zip(snapshot.ids(rows), scores, strict=True))
+
+        return await self._search(work, {}, vector=query)
+
+    # --- closing ---
+
+    async def aclose(self) -> None:
+        """Saves the arrays if that is worth it, and closes the file for all handles."""
+        await self._db.close(self._mirrors.save_written)
+
+    # --- parts ---
+
+    async def _of_corpus(self, work: Callable[[sqlite3.Connection, int], T], absent: T) -> T:
+        """Runs `work` with the key of the corpus; `absent` if the corpus was never written."""
+
+        def inside(connection: sqlite3.Connection) -> T:
+            state = reading.read_state(connection, self._corpus)
+            return absent if state is None else work(connection, state.key)
+
+        return await self._db.read(inside)
+
+    async def _search(
+        self, work: Callable[[Snapshot], T], absent: T, *, vector: NDArray[np.float32] | None = None
+    ) -> T:
+        """Runs `work` on arrays that hold everything committed before the call."""
+
+        def inside(connection: sqlite3.Connection) -> T:
+            state = reading.read_state(connection, self._corpus)
+            if vector is not None:
+                identity = state.identity if state else None
+                check_query_vector(vector, identity.dimension if identity else None)
+            if state is None:
+                return absent
+            snapshot, _ = self._mirrors[self._corpus].snapshot(connection, state)
+            return work(snapshot)
+
+        return await self._db.read(inside)
+
+    async def _write(
+        self,
+        work: Callable[[sqlite3.Connection], Written | None],
+        *,
+        before: Callable[[], object] = lambda: None,
+    ) -> Written | None:
+        mirror = self._mirrors[self._corpus]
+
+        def follow(written: Written | None) -> None:
+            if written is not None:
+                mirror.follow(written)
+                self._mirrors.note_write(self._corpus)
+
+        written = await self._db.write(work, before=before, after=follow)
+        if mirror.has_grown:
+            self._db.write_later(lambda _: mirror.save())
+        return written
+
+    async def _delete(
+        self, find: Callable[[sqlite3.Connection, int], Sequence[reading.DocumentKey]]
+    ) -> int:
+        def work(connection: sqlite3.Connection) -> Written | None:
+            state = reading.read_state(connection, self._corpus)
+            if state is None:
+                return None
+            found = find(connection, state.key)
+            return writing.delete_documents(connection, self._corpus, found)
+
+        written = await self._write(work)
+        return 0 if written is None else written.documents
+
+    async def _clear(self, *, drop: bool) -> None:
+        def forget(state: CorpusState | None) -> None:
+            if state is not None:
+                self._mirrors.remove(self._corpus, state.uuid)
+
+        await self._db.write(
+            lambda c: writing.clear_corpus(c, self._corpus, drop=drop), after=forget
+        )
+
+
+def _checked_name(corpus: str) -> str:
+    if not corpus.strip() or not is_storable(corpus):
+        raise InvalidSetting("corpus", "must be a non-blank name without NUL or lone surrogates")
+    return corpus
