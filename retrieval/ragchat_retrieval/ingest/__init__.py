@@ -1,0 +1,7 @@
+"""Ingestion: reading sources into an index, and the report of it."""
+
+from __future__ import annotations
+
+from ragchat_retrieval.ingest.report import IngestError, IngestReport
+
+__all__ = ["IngestError", "IngestReport"]

@@ -1,0 +1,52 @@
+"""What an ingestion did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IngestError:
+    """One record that could not be ingested."""
+
+    id: str
+    """The file's path as given, or the document's id where there is one."""
+
+    error: str
+    """Class name of the error, such as ``DocumentNotUTF8``."""
+
+    message: str = ""
+    """What was wrong, without content; empty for errors that are not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """Counts of one ingestion; reports add up with ``+``."""
+
+    documents: int = 0
+    """Documents written."""
+
+    passages: int = 0
+    """Passages written."""
+
+    skipped: int = 0
+    """Documents found unchanged."""
+
+    deleted: int = 0
+    """Documents removed, because they are gone or have no passages any more."""
+
+    errors: tuple[IngestError, ...] = ()
+    """Records that could not be ingested, in the order in which they were met."""
+
+    too_long: int = 0
+    """Passages longer than the embedder's window; their end is invisible to the vector lane."""
+
+    def __add__(self, other: IngestReport) -> IngestReport:
+        return IngestReport(
+            documents=self.documents + other.documents,
+            passages=self.passages + other.passages,
+            skipped=self.skipped + other.skipped,
+            deleted=self.deleted + other.deleted,
+            errors=self.errors + other.errors,
+            too_long=self.too_long + other.too_long,
+        )
