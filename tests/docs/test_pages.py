@@ -1,0 +1,153 @@
+"""Every code block of README and docs runs, and every command in them exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from ragchat.cli.app import app
+
+HERE = Path(__file__).parent
+
+
+def load(name):
+    """Imports a module beside this one; test folders are no packages."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+blocks = load("blocks")
+place = load("conftest")
+ROOT, PAGES, EXAMPLES = place.ROOT, place.PAGES, place.EXAMPLES
+EXTRAS = {"cli", "local"}
+SHELL_WORDS = {
+    "cd",
+    "git",
+    "export",
+    "source",
+    "cat",
+    "echo",
+    "mkdir",
+    "cp",
+    "head",
+    "jq",
+    "pytest",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_the_python_blocks_of_a_page_run_in_order(page, reader):
+    """Blocks share one namespace; a following text block is their output."""
+    await blocks.run_python([b for b in blocks.blocks_of(page) if b.language == "python"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_exist(page):
+    for block in blocks.blocks_of(page):
+        if block.language in blocks.SHELLS:
+            for words in blocks.commands_of(block):
+                problem = problem_with(words)
+                assert problem is None, f"{block}: {problem}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page):
+    """Relative links name files of the repository."""
+    for target in re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_says_what_it_is(page):
+    known = {"python", "text", "json", "toml", "jinja", "sql", "http", "diff", *blocks.SHELLS}
+    for block in blocks.blocks_of(page):
+        assert block.language in known, f"{block}: {block.language!r}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs_by_itself(example, reader, child_env, server):
+    """It ends with 0, prints something, and is quiet on stderr."""
+    env = {**child_env, "OPENAI_API_KEY": "loopback", "OPENAI_BASE_URL": server.base_url}
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        cwd=reader,
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+
+
+def problem_with(words: list[str]) -> str | None:
+    """Says what is wrong with a command; None if it exists with its options."""
+    name, *rest = words
+    if name == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+        unknown = [w for w in rest if not w.startswith("-") and "=" not in w and w not in targets]
+        return f"no make target {unknown}" if unknown else None
+    if name == "ragchat":
+        return problem_with_ragchat(rest)
+    if name == "pip":
+        asked = " ".join(rest)
+        extras = re.findall(r"ragchat-toolkit\[([\w,-]+)\]|\.\[([\w,-]+)\]", asked)
+        unknown = {e for pair in extras for e in ",".join(filter(None, pair)).split(",")} - EXTRAS
+        return f"no extra {sorted(unknown)}" if unknown else None
+    if name in {"python", "python3"}:
+        scripts = [word for word in rest if word.endswith(".py")]
+        missing = [script for script in scripts if not (ROOT / script).exists()]
+        return f"no file {missing}" if missing else None
+    return None if name in SHELL_WORDS else f"unknown command {name!r}"
+
+
+def problem_with_ragchat(words: list[str]) -> str | None:
+    """Says which subcommand or option of the command line does not exist."""
+    commands = typer.main.get_command(app).commands
+    if not words or words[0] in {"--help", "-h", "--version"}:
+        return None
+    if words[0] not in commands:
+        return f"no command ragchat {words[0]}"
+    known = {o for param in commands[words[0]].params for o in param.opts} | {"--help", "-h"}
+    given = {word.partition("=")[0] for word in words[1:] if re.match(r"-{1,2}[a-z]", word)}
+    unknown = sorted(given - known)
+    return f"ragchat {words[0]} has no option {unknown}" if unknown else None
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("make demo", None),
+        ("make dmeo", "no make target ['dmeo']"),
+        ('pip install "ragchat-toolkit[cli,local]"', None),
+        ("pip install ragchat-toolkit[gpu]", "no extra ['gpu']"),
+        ("ragchat search 'a - b' --explain", None),
+        ("ragchat serch x", "no command ragchat serch"),
+        ("ragchat search x --explian", "ragchat search has no option ['--explian']"),
+        ("A=1 B=2 ragchat stats | head > out.txt", None),
+        ("python examples/nothing.py", "no file ['examples/nothing.py']"),
+        ("frobnicate", "unknown command 'frobnicate'"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(command, problem):
+    block = blocks.Block(Path("x.md"), 1, "bash", command + "\n")
+    problems = [problem_with(words) for words in blocks.commands_of(block)]
+    assert problems[0] == problem
+
+
+async def test_a_block_that_prints_something_else_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n", "utf-8")
+    with pytest.raises(AssertionError, match=r"output of page\.md:2"):
+        await blocks.run_python(blocks.blocks_of(page)[:1])
