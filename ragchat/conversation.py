@@ -111,12 +111,13 @@ def window(
     max_tokens: int | None = None,
     max_messages: int | None = None,
     count: TokenCounter | None = None,
+    keep_active: bool = True,
 ) -> tuple[Foreign, ...]:
     """Returns the latest messages that fit, never cutting between a tool call and its results.
 
     System and developer messages are kept, and so is an unanswered last user message with
-    everything after it, whatever their size. Older messages are kept as one unbroken run: an
-    assistant message with tool calls and their results go or stay together.
+    everything after it, whatever their size. Other messages are kept as one unbroken run: an
+    assistant message with tool calls and its results go or stay together.
 
     Args:
         history: Messages, oldest first.
@@ -125,6 +126,7 @@ def window(
         max_messages: Most kept messages, system and developer messages not counted. None is no
             limit.
         count: Counts tokens; needed with `max_tokens`.
+        keep_active: Whether an unanswered last user message stays even if it is too long.
 
     Raises:
         InvalidSetting: A limit is negative, or `max_tokens` comes without `count`.
@@ -136,7 +138,7 @@ def window(
     units = _units(history)
     fixed = {i for unit in units if _is_instruction(history, unit) for i in unit}
     movable = [unit for unit in units if not fixed.issuperset(unit)]
-    first_forced = _active_turn(history, movable)
+    first_forced = _active_turn(history, movable) if keep_active else len(movable)
     kept = [index for unit in movable[first_forced:] for index in unit]
 
     def fits(indices: Iterable[int]) -> bool:

@@ -1,0 +1,114 @@
+"""`MultiQueryExpander`: one question in several wordings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ragchat.errors import EmptyExpansion, InvalidExpansion
+from ragchat.json_search import first_json
+from ragchat.prompts import Prompt, PromptOverride
+from ragchat.replies import clean_text, lines
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.text import clean_query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ragchat.models import ChatModel
+    from ragchat_retrieval.values import Query
+
+DEFAULT_COUNT = 3
+"""How many variants a count of 0 means."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiQueryExpander:
+    """Asks a model for other wordings of a query.
+
+    Raises:
+        InvalidSetting: `n` is negative.
+        InvalidPrompt: The template is broken or lacks ``number`` or ``query``.
+    """
+
+    model: ChatModel
+    n: int = DEFAULT_COUNT
+    """How many variants; 0 means 3."""
+
+    include_original: bool = False
+    """Whether the query itself comes first in the result."""
+
+    prompt: PromptOverride | None = field(default=None, kw_only=True)
+    _prompt: Prompt = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise InvalidSetting("n", "must be 0 or more")
+        put = object.__setattr__
+        put(self, "n", self.n or DEFAULT_COUNT)
+        loaded = Prompt.load("expand", required=("number", "query"), override=self.prompt)
+        put(self, "_prompt", loaded)
+
+    async def __call__(self, query: Query) -> list[Query]:
+        """Returns exactly `n` distinct variants, after the query itself if it is included.
+
+        Everything but the text is the query's own, texts of single lanes excepted: they belong to
+        the old wording.
+
+        Raises:
+            EmptyExpansion: The reply holds no usable variant.
+            InvalidExpansion: It holds fewer than `n`.
+            ModelReplyError: The reply is missing, blank, cut, filtered or refused.
+        """
+        prompt = self._prompt.render(number=self.n, query=query.text)
+        reply = await self.model.complete(prompt, schema=_schema(self.n))
+        variants = list(_distinct(wordings(reply), query.text))[: self.n]
+        if not variants:
+            raise EmptyExpansion
+        if len(variants) < self.n:
+            raise InvalidExpansion(self.n, len(variants))
+        expanded = [query.with_text(text) for text in variants]
+        return [query, *expanded] if self.include_original else expanded
+
+
+def wordings(reply: str) -> list[str]:
+    """Returns the wordings that a reply lists: as JSON, else one per line."""
+    listed = first_json(reply)
+    if isinstance(listed, dict):
+        listed = next((value for value in listed.values() if isinstance(value, list)), None)
+    found = list(_texts(listed)) if isinstance(listed, list) else []
+    return found or lines(reply)
+
+
+def _texts(items: Iterable[object]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            yield from (value for value in item.values() if isinstance(value, str))
+
+
+def _distinct(texts: Iterable[str], original: str) -> Iterator[str]:
+    """Yields trimmed texts that differ from the original and from each other in their words."""
+    seen = {_sameness(original)}
+    for text in texts:
+        cleaned = clean_query(clean_text(text))
+        if cleaned and (key := _sameness(cleaned)) not in seen:
+            seen.add(key)
+            yield cleaned
+
+
+def _sameness(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _schema(n: int) -> Mapping[str, Any]:
+    # Strict schemas of some providers know no item counts, so only the prompt says how many.
+    return {
+        "title": "queries",
+        "description": f"{n} wordings",
+        "type": "object",
+        "properties": {"queries": {"type": "array", "items": {"type": "string"}}},
+        "required": ["queries"],
+        "additionalProperties": False,
+    }

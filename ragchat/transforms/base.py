@@ -1,0 +1,70 @@
+"""What the conversation transformers share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ragchat.conversation import ConversationQuery
+from ragchat.errors import EmptyModelOutput
+from ragchat.json_search import first_json
+from ragchat.replies import clean_text
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.text import clean_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ragchat.models import ChatModel
+    from ragchat_retrieval.values import Query
+
+ConversationTransformer: TypeAlias = Callable[
+    [ConversationQuery], "Awaitable[Query | None] | Query | None"
+]
+"""Turns a conversation into the query to retrieve with; None is to retrieve nothing this turn."""
+
+QUERY_SCHEMA: Mapping[str, Any] = {
+    "title": "query",
+    "type": "object",
+    "properties": {"query": {"type": "string"}},
+    "required": ["query"],
+    "additionalProperties": False,
+}
+
+
+async def ask_for_query(model: ChatModel, prompt: str) -> str:
+    """Asks a model for one query and returns its text, never blank.
+
+    A JSON object with a text under ``query`` is read first; any other reply is the text itself.
+
+    Raises:
+        ModelReplyError: The reply is missing, blank, cut, filtered or refused.
+    """
+    reply = await model.complete(prompt, schema=QUERY_SCHEMA)
+    answer = first_json(reply)
+    text = answer.get("query") if isinstance(answer, dict) else None
+    return bare(text if isinstance(text, str) else reply, model)
+
+
+def bare(text: str, model: ChatModel) -> str:
+    """Returns the bare answer in `text`.
+
+    Raises:
+        EmptyModelOutput: Nothing is left of it.
+    """
+    answer = clean_query(clean_text(text))
+    if not answer:
+        raise EmptyModelOutput(model=model.model)
+    return answer
+
+
+def named(name: str, value: str) -> str:
+    """Returns a setting without outer blanks.
+
+    Raises:
+        InvalidSetting: It is blank.
+    """
+    stripped = value.strip()
+    if not stripped:
+        raise InvalidSetting(name, "must not be blank")
+    return stripped

@@ -1,0 +1,48 @@
+"""`chain`: several conversation transformers, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragchat.conversation import ConversationQuery
+from ragchat_retrieval.errors import InvalidQuery
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.values import Query
+
+if TYPE_CHECKING:
+    from ragchat.transforms.base import ConversationTransformer
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Transformers in order; made by `chain`."""
+
+    transformers: tuple[ConversationTransformer, ...]
+
+    async def __call__(self, given: ConversationQuery | Query) -> Query | None:
+        """Returns what the last transformer made of it; None as soon as one returns None.
+
+        Raises:
+            InvalidQuery: A transformer returned something that is neither.
+        """
+        conversation = ConversationQuery.of(given)
+        query = conversation.query
+        for transformer in self.transformers:
+            given_now = ConversationQuery(query, conversation.history)
+            outcome = await call_stage(transformer, given_now)
+            if outcome is None:
+                return None
+            if not isinstance(outcome, Query):
+                raise InvalidQuery("a conversation transformer must return a Query or None")
+            query = outcome.bounded_by(conversation.query)
+        return query
+
+
+def chain(*transformers: ConversationTransformer) -> Chain:
+    """Returns a transformer that runs these one after the other.
+
+    Each gets the query of the one before it and the same history. The caller's filter, scope and
+    top_k stand after every step, whatever a transformer returned.
+    """
+    return Chain(transformers)
