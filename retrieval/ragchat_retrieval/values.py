@@ -260,6 +260,7 @@ class Candidate:
     def __post_init__(self) -> None:
         if not math.isfinite(self.score):
             raise InvalidCandidates("a candidate's score must be finite", stage="candidate")
+        object.__setattr__(self, "score", float(self.score))
 
 
 @dataclass(frozen=True, slots=True)
