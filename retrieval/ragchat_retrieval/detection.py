@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 T = TypeVar("T")
 
@@ -31,7 +34,7 @@ def _declares(target: object, name: str) -> bool:
         seen.add(id(target))
         parts = getattr(target, "parts", None)
         if callable(parts):
-            members = tuple(parts())
+            members = tuple(cast("Iterable[object]", parts()))
             return bool(members) and all(_declares(part, name) for part in members)
         declared = getattr(getattr(target, "capabilities", target), name, None)
         if callable(declared):

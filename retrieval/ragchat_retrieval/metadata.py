@@ -29,7 +29,7 @@ _DATETIME = "$datetime"
 _MAP = "$map"
 
 
-def _read_only(_self: object, *_args: Any, **_kwargs: Any) -> NoReturn:
+def _read_only(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise TypeError("metadata is read-only")
 
 

@@ -418,6 +418,11 @@ def test_the_empty_filter_has_no_bytes_is_false_and_matches_everything():
     assert Filter().matches({"k": 1})
 
 
+def test_only_filters_can_be_joined():
+    with pytest.raises(TypeError):
+        Filter() & {"k": 1}
+
+
 def test_filters_and_conditions_cannot_be_changed():
     filter_ = Filter(Eq("k", 1))
     with pytest.raises(AttributeError):

@@ -119,6 +119,14 @@ def test_a_map_that_looks_like_a_stored_datetime_stays_a_map(value):
     assert typed(decode(encode(Metadata({"k": [value]})))) == typed({"k": [value]})
 
 
+def test_inner_lists_and_maps_are_their_own_copies_too():
+    metadata = Metadata({"list": [1], "map": {"a": 1}})
+    for inner in metadata.values():
+        assert copy.copy(inner) is inner
+        assert copy.deepcopy(inner) is inner
+        assert pickle.loads(pickle.dumps(inner)) == inner  # noqa: S301 - our own bytes
+
+
 def test_what_was_given_may_change_afterwards():
     tags = ["a", {"b": [1]}]
     given_mapping = {"tags": tags}
