@@ -13,6 +13,9 @@ import ragchat_retrieval
 
 if TYPE_CHECKING:
     from ragchat import errors, testing
+    from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
+    from ragchat.citations import Annotation, Citations, Mention, URLCitation
+    from ragchat.conversation import ConversationQuery
     from ragchat.errors import (
         ChatError,
         ContextBudgetExceeded,
@@ -34,36 +37,79 @@ if TYPE_CHECKING:
         UnknownCitation,
         UnsupportedMedia,
     )
+    from ragchat.expansion import MultiQueryExpander
+    from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
+    from ragchat.models import ChatModel
+    from ragchat.request import ChatRequest
+    from ragchat.reranking import LLMReranker
+    from ragchat.transforms import (
+        CompressionTransformer,
+        HistoryExpansionTransformer,
+        HydeTransformer,
+        RewriteTransformer,
+        TranslationTransformer,
+        chain,
+    )
     from ragchat_retrieval import *  # noqa: F403 - all of the core's public names
     from ragchat_retrieval.rerank import rerank
 
 __all__ = [
+    "Annotation",
+    "AugmentContext",
+    "Augmentation",
     "ChatError",
+    "ChatModel",
+    "ChatRequest",
+    "Citations",
+    "CompressionTransformer",
     "ContextBudgetExceeded",
+    "ContextualAugmenter",
+    "ConversationQuery",
     "EmptyExpansion",
     "EmptyModelOutput",
     "EmptyResponse",
+    "ExtractiveAnswer",
     "FilteredModelOutput",
+    "HistoryExpansionTransformer",
+    "HydeTransformer",
+    "IdentityAugmenter",
     "InvalidAugmentation",
     "InvalidCitations",
     "InvalidContextBudget",
     "InvalidExpansion",
     "InvalidPrompt",
     "InvalidRequest",
+    "LLMReranker",
+    "Mention",
     "MissingModelOutput",
     "ModelReplyError",
+    "MultiQueryExpander",
     "NoFinalUserMessage",
     "RefusedModelOutput",
+    "RewriteTransformer",
+    "SupportingSentence",
+    "TranslationTransformer",
     "TruncatedModelOutput",
+    "URLCitation",
     "UnknownCitation",
     "UnsupportedMedia",
+    "chain",
     "errors",
+    "extractive_answer",
     "rerank",
     "testing",
 ]
 __all__ += ragchat_retrieval.__all__
 
 _HOMES = {
+    "ragchat.augment": (
+        "AugmentContext",
+        "Augmentation",
+        "ContextualAugmenter",
+        "IdentityAugmenter",
+    ),
+    "ragchat.citations": ("Annotation", "Citations", "Mention", "URLCitation"),
+    "ragchat.conversation": ("ConversationQuery",),
     "ragchat.errors": (
         "ChatError",
         "ContextBudgetExceeded",
@@ -84,6 +130,19 @@ _HOMES = {
         "TruncatedModelOutput",
         "UnknownCitation",
         "UnsupportedMedia",
+    ),
+    "ragchat.expansion": ("MultiQueryExpander",),
+    "ragchat.extractive": ("ExtractiveAnswer", "SupportingSentence", "extractive_answer"),
+    "ragchat.models": ("ChatModel",),
+    "ragchat.request": ("ChatRequest",),
+    "ragchat.reranking": ("LLMReranker",),
+    "ragchat.transforms": (
+        "CompressionTransformer",
+        "HistoryExpansionTransformer",
+        "HydeTransformer",
+        "RewriteTransformer",
+        "TranslationTransformer",
+        "chain",
     ),
     "ragchat_retrieval.rerank": ("rerank",),
 }

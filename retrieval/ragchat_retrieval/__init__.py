@@ -11,8 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ragchat_retrieval.chunking import (
+        HeadingSplitter,
+        ParagraphSplitter,
+        Profile,
+        TextSplitter,
+        WholeText,
+        recommended_profile,
+    )
     from ragchat_retrieval.context import format_context
     from ragchat_retrieval.diversity import mmr
+    from ragchat_retrieval.embedders import CachedEmbedder, HashingEmbedder, LocalEmbedder
     from ragchat_retrieval.errors import (
         DeadlineExceeded,
         DocumentNotUTF8,
@@ -72,6 +81,8 @@ if TYPE_CHECKING:
         validate_key,
     )
     from ragchat_retrieval.fusion import RRF, Weighted
+    from ragchat_retrieval.ingest import IngestReport
+    from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.metadata import Metadata
     from ragchat_retrieval.policy import Policy, StagePolicy
     from ragchat_retrieval.ports import (
@@ -101,6 +112,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RRF",
+    "Analyzer",
+    "CachedEmbedder",
     "Candidate",
     "Capabilities",
     "Condition",
@@ -119,10 +132,13 @@ __all__ = [
     "Filter",
     "Gt",
     "Gte",
+    "HashingEmbedder",
+    "HeadingSplitter",
     "Hit",
     "Identity",
     "IdentityMismatch",
     "In",
+    "IngestReport",
     "InvalidCandidates",
     "InvalidDocument",
     "InvalidDocumentID",
@@ -137,6 +153,7 @@ __all__ = [
     "KeywordExplanation",
     "LaneExplanation",
     "Lines",
+    "LocalEmbedder",
     "Lt",
     "Lte",
     "MMRExplanation",
@@ -147,9 +164,11 @@ __all__ = [
     "NotAStore",
     "NotExists",
     "Op",
+    "ParagraphSplitter",
     "Passage",
     "PassageIDConflict",
     "Policy",
+    "Profile",
     "Query",
     "RagchatError",
     "Rerank",
@@ -173,20 +192,32 @@ __all__ = [
     "StoreError",
     "StoreReadOnly",
     "StoreUnavailable",
+    "TextSplitter",
     "TokenizerUnavailable",
     "Trace",
     "Weighted",
+    "WholeText",
     "as_filterable",
     "format_context",
     "in_values",
     "is_semantic",
     "mmr",
+    "recommended_profile",
     "validate_key",
 ]
 
 _HOMES = {
+    "ragchat_retrieval.chunking": (
+        "HeadingSplitter",
+        "ParagraphSplitter",
+        "Profile",
+        "TextSplitter",
+        "WholeText",
+        "recommended_profile",
+    ),
     "ragchat_retrieval.context": ("format_context",),
     "ragchat_retrieval.diversity": ("mmr",),
+    "ragchat_retrieval.embedders": ("CachedEmbedder", "HashingEmbedder", "LocalEmbedder"),
     "ragchat_retrieval.errors": (
         "DeadlineExceeded",
         "DocumentNotUTF8",
@@ -246,6 +277,8 @@ _HOMES = {
         "validate_key",
     ),
     "ragchat_retrieval.fusion": ("RRF", "Weighted"),
+    "ragchat_retrieval.ingest": ("IngestReport",),
+    "ragchat_retrieval.lexical": ("Analyzer",),
     "ragchat_retrieval.metadata": ("Metadata",),
     "ragchat_retrieval.policy": ("Policy", "StagePolicy"),
     "ragchat_retrieval.ports": (
