@@ -139,6 +139,8 @@ def _check_vectors(revision: Revision, identity: Identity) -> None:
 
 
 def _check_scope(revision: Revision, scope: Filter) -> None:
+    if not revision.passages:
+        return  # nothing comes; whether the document that goes is in scope, the store must see
     if not scope.matches_document(revision.document):
         raise ScopeViolation(document_id=revision.document.id)
     for passage in revision.passages:
