@@ -48,8 +48,8 @@ class LLMReranker:
     """Scores every candidate from 0 to 1 with a chat model.
 
     Candidates go to the model as JSON, each with its content and an index from 0, and with nothing
-    else that could identify it. A pool that exceeds the token budget is scored in several concurrent
-    calls, each with indices of its own.
+    else that could identify it. A pool that exceeds the token budget is scored in several
+    concurrent calls, each with indices of its own.
 
     Raises:
         InvalidSetting: The budget or the number of calls at a time is not positive.
