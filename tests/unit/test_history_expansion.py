@@ -1,0 +1,146 @@
+"""Conversation context for retrieval without a model."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragchat.conversation import ConversationQuery
+from ragchat.testing import tool_call
+from ragchat.transforms import HistoryExpansionTransformer
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.values import ContextText, Query
+
+expand = HistoryExpansionTransformer()
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+async def context(question, *history):
+    return list((await expand(ConversationQuery(Query(question), history))).context)
+
+
+def approx(texts):
+    return [(c.text, pytest.approx(c.lexical), pytest.approx(c.semantic), c.damp) for c in texts]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [(), ({"role": "system", "content": "s"},), (user(" "), assistant(None)), (user([]),)],
+)
+async def test_without_earlier_words_the_query_stays_as_it_is(history):
+    query = Query("q", filter=Filter(Eq("a", 1)))
+    assert await expand(ConversationQuery(query, history)) is query
+
+
+async def test_a_short_question_leans_fully_on_its_history():
+    found = await context("how much?", user("hire of bikes"), assistant("Ten a day."))
+    assert approx(found) == [
+        ("hire of bikes", 0.4, 0.6, True),
+        ("Ten a day.", 0.05, 0.3, False),
+    ]
+
+
+async def test_user_turns_share_their_lexical_weight_and_the_last_three_are_joined():
+    history = [user(f"turn {n}") for n in range(5)]
+    found = await context("how much?", *history, assistant("one"), assistant("two"))
+    assert approx(found) == [
+        *((f"turn {n}", 0.08, 0.0, False) for n in range(5)),
+        ("turn 2\nturn 3\nturn 4", 0.0, 0.6, True),
+        ("two", 0.05, 0.3, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("terms", "gain"), [(0, 1), (3, 1), (4, 0.7), (5, 0.7), (6, 0.4), (8, 0.4), (9, 0.2), (20, 0.2)]
+)
+async def test_the_longer_the_question_the_less_its_vector_leans_on_history(terms, gain):
+    names = [
+        "bike", "helmet", "price", "bridge", "museum", "garden", "ticket", "river", "castle",
+        "market", "school", "winter", "engine", "paper", "yellow", "island", "camera", "doctor",
+        "valley", "copper",
+    ]  # fmt: skip
+    question = "what is the " + " and ".join(names[:terms] * 2)
+    found = await context(question, user("u"), assistant("a"))
+    assert approx(found) == [
+        ("u", 0.4, 0.6 * gain, True),
+        ("a", 0.05, 0.3 * gain, False),
+    ]
+
+
+async def test_media_and_tool_calls_are_no_words():
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    found = await context(
+        "and this?",
+        user([image, {"type": "text", "text": "what part"}]),
+        {"role": "assistant", "content": None, "tool_calls": [tool_call("find")]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "PX-7"},
+        user([image]),
+    )
+    assert approx(found) == [("what part", 0.4, 0.6, True)]
+
+
+async def test_context_that_is_there_already_stays_first():
+    there = ContextText("there", lexical=1.0)
+    query = Query("q", context=(there,), top_k=3)
+    outcome = await expand(ConversationQuery(query, (user("u"),)))
+    assert outcome.context[0] == there
+    assert outcome.top_k == 3
+    assert outcome.text == "q"
+
+
+async def test_weights_can_be_chosen_and_a_zero_leaves_its_text_out():
+    chosen = HistoryExpansionTransformer(
+        lexical_user=0.0, lexical_assistant=0.0, semantic_assistant=0.0, recent=1, gains=((3, 0.5),)
+    )
+    history = (user("one"), user("two"), assistant("three"))
+    outcome = await chosen(ConversationQuery(Query("q"), history))
+    assert approx(outcome.context) == [("two", 0.0, 0.3, True)]
+    long = await chosen(ConversationQuery(Query("bike helmet price bridge"), history))
+    assert long.context == ()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lexical_user": -0.1},
+        {"semantic_user": math.nan},
+        {"semantic_assistant": math.inf},
+        {"gains": ((3, -1.0),)},
+        {"gains": ((5, 1.0), (3, 0.5))},
+        {"recent": 0},
+    ],
+)
+def test_bad_weights_are_refused(settings):
+    with pytest.raises(InvalidSetting):
+        HistoryExpansionTransformer(**settings)
+
+
+def test_transformers_of_equal_weights_are_equal():
+    assert HistoryExpansionTransformer() == expand
+    assert hash(HistoryExpansionTransformer(gains=[[3, 1.0]])) is not None
+
+
+WORDS = st.text("ab \n", max_size=8)
+
+
+@given(WORDS, st.lists(st.builds(user, WORDS) | st.builds(assistant, WORDS), max_size=8))
+async def test_weights_keep_their_sums_whatever_was_said(question, history):
+    query = Query(question or "q") if question.strip() else Query("q")
+    outcome = await expand(ConversationQuery(query, history))
+    asked = sum(1 for m in history if m["role"] == "user" and m["content"].strip())
+    answered = any(m["role"] == "assistant" and m["content"].strip() for m in history)
+    lexical = sum(c.lexical for c in outcome.context)
+    assert lexical == pytest.approx((0.4 if asked else 0) + (0.05 if answered else 0))
+    assert len([c for c in outcome.context if c.damp]) == min(asked, 1)
+    assert outcome.text == query.text
