@@ -149,7 +149,8 @@ class Run:
         skippable = fallback is not None and rule.on_error == "skip"
         try:
             with self.record.stage(name, failure="skipped" if skippable else "failed") as counts:
-                result = await self._bounded(name, rule, work)
+                own = self.policy.timeout if rule.timeout is None else rule.timeout
+                result = await self._bounded(name, own, work)
                 if count is not None:
                     counts.update(count(result))
                 return result
@@ -158,6 +159,30 @@ class Run:
                 raise
             self.skip(name, error)
             return fallback()
+
+    async def whole(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[T]],
+        *,
+        count: Callable[[T], dict[str, int]] | None = None,
+    ) -> T:
+        """Runs work that has stages of its own under the deadline alone, and times it.
+
+        Args:
+            name: What the trace calls it.
+            work: Starts the work; called once.
+            count: Numbers of the result worth tracing.
+
+        Raises:
+            DeadlineExceeded: The request's time is used up.
+            BaseException: What the work raised.
+        """
+        with self.record.stage(name) as counts:
+            result = await self._bounded(name, None, work)
+            if count is not None:
+                counts.update(count(result))
+            return result
 
     def skip(self, name: str, error: Exception) -> None:
         """Records that a stage was skipped because of an error, and logs a warning."""
@@ -168,8 +193,7 @@ class Run:
         self.record.degrade(name, reason)
         _log.warning("stage %s skipped (%s)", name, reason)
 
-    async def _bounded(self, name: str, rule: StagePolicy, work: Callable[[], Awaitable[T]]) -> T:
-        own = self.policy.timeout if rule.timeout is None else rule.timeout
+    async def _bounded(self, name: str, own: float | None, work: Callable[[], Awaitable[T]]) -> T:
         remaining = self.remaining
         if remaining is not None and remaining <= 0:
             raise DeadlineExceeded(name, self.policy.deadline or 0.0)
