@@ -164,7 +164,7 @@ class LoopbackOpenAI:
             self._requests.append(request)
             script = self._scripts.get(endpoint)
             default = self._default if endpoint == CHAT else None
-            behaviour = script.popleft() if script else default
+            behaviour: Any = script.popleft() if script else default
             self._news.notify_all()
         try:
             while callable(behaviour):

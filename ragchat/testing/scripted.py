@@ -46,7 +46,7 @@ class ScriptedChatModel:
             list is a sequence of replies).
     """
 
-    def __init__(self, replies: Iterable[Scripted] | Scripted = "ok") -> None:
+    def __init__(self, replies: Scripted = "ok") -> None:
         single = isinstance(replies, str | Reply | Mapping | BaseException) or callable(replies)
         self._always: tuple[Scripted, ...] = (replies,) if single else ()
         self._script: Iterator[Scripted] = iter(() if single else replies)

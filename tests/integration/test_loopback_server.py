@@ -123,6 +123,7 @@ async def test_keep_alive_uses_one_connection_for_requests_one_after_the_other()
         (429, openai.RateLimitError),
         (500, openai.InternalServerError),
         (503, openai.InternalServerError),
+        (599, openai.InternalServerError),
     ],
 )
 async def test_a_failure_arrives_as_its_status(status, error):

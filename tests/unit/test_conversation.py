@@ -100,6 +100,14 @@ def test_custom_and_legacy_tool_calls_are_named_too():
     assert render_content(legacy) == "[tool call f]"
 
 
+def test_refusals_spoken_replies_and_bare_strings_count_as_content():
+    refused = {"role": "assistant", "content": None, "refusal": "I will not."}
+    spoken = {"role": "assistant", "content": None, "audio": {"id": "a1"}}
+    assert render_content(refused) == message_text(refused) == "I will not."
+    assert render_content(spoken) == "[audio]"
+    assert render_content(user(["a", "b"])) == "a\nb"
+
+
 def test_reasoning_at_the_head_of_an_answer_is_left_out():
     assert message_text(assistant("<think>hm</think>Yes.")) == "Yes."
     assert message_text(assistant("Use the <think> tag.")) == "Use the <think> tag."
