@@ -47,9 +47,12 @@ class ScriptedChatModel:
     """
 
     def __init__(self, replies: Scripted = "ok") -> None:
-        single = isinstance(replies, str | Reply | Mapping | BaseException) or callable(replies)
-        self._always: tuple[Scripted, ...] = (replies,) if single else ()
-        self._script: Iterator[Scripted] = iter(() if single else replies)
+        self._always: tuple[Scripted, ...] = ()
+        self._script: Iterator[Scripted] = iter(())
+        if isinstance(replies, str | Reply | Mapping | BaseException) or callable(replies):
+            self._always = (replies,)
+        else:
+            self._script = iter(replies)
         self._lock = threading.Lock()
         self.calls: list[dict[str, Any]] = []
         """The kwargs of every call, deep-copied when it came in."""
