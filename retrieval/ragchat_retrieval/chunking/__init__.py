@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ragchat_retrieval.chunking.headings import HeadingSplitter
 from ragchat_retrieval.chunking.profile import Profile, recommended_profile
 from ragchat_retrieval.chunking.sentences import sentence_spans
 from ragchat_retrieval.chunking.text import ParagraphSplitter, TextSplitter, WholeText
 
 __all__ = [
+    "HeadingSplitter",
     "ParagraphSplitter",
     "Profile",
     "TextSplitter",

@@ -130,20 +130,38 @@ def _fill(
 ) -> list[Piece]:
     """Returns the first piece with as many after it as fit when measured together."""
     used = count(text[begin : taken[-1].end])
-    while proposal := queue.take(size - used):
+    # How far the sum of single counts is off: letters of Chinese count less when joined, lines more.
+    ratio = 1.0
+    while proposal := queue.take((size - used) * ratio):
         measured = count(text[begin : proposal[-1].end])
+        ratio = _ratio(proposal, measured - used)
         while measured > size and len(proposal) > 1:
-            returned = [proposal.pop()]
-            while len(proposal) > 1 and sum(p.tokens for p in returned) < measured - size:
-                returned.append(proposal.pop())
-            queue.give_back(returned)
+            kept = _within(proposal[:-1], (size - used) * ratio)
+            queue.give_back(proposal[kept:])
+            del proposal[kept:]
             measured = count(text[begin : proposal[-1].end])
+            ratio = _ratio(proposal, measured - used)
         if measured > size:
             queue.give_back(proposal)
             break
         taken += proposal
         used = measured
     return taken
+
+
+def _ratio(proposal: Sequence[Piece], measured: int) -> float:
+    return max(1, sum(piece.tokens for piece in proposal)) / max(1, measured)
+
+
+def _within(proposal: Sequence[Piece], room: float) -> int:
+    """Returns how many of the pieces sum up to at most `room`, one at least."""
+    kept = 0
+    for piece in proposal:
+        room -= piece.tokens
+        if room < 0:
+            break
+        kept += 1
+    return max(1, kept)
 
 
 def _overlap_start(
@@ -212,7 +230,7 @@ class _Queue:
         self._returned: deque[Piece] = deque()
         self._rest = iter(parts)
 
-    def take(self, room: int) -> list[Piece]:
+    def take(self, room: float) -> list[Piece]:
         """Returns the next pieces whose counts sum up to at most `room`; one at least, if any."""
         taken: list[Piece] = []
         while (piece := self._next()) is not None:
@@ -223,9 +241,9 @@ class _Queue:
             room -= piece.tokens
         return taken
 
-    def give_back(self, last_first: Iterable[Piece]) -> None:
-        """Takes pieces back, the last one first."""
-        self._returned.extendleft(last_first)
+    def give_back(self, parts: Sequence[Piece]) -> None:
+        """Takes pieces back that were the last ones taken."""
+        self._returned.extendleft(reversed(parts))
 
     def _next(self) -> Piece | None:
         return self._returned.popleft() if self._returned else next(self._rest, None)

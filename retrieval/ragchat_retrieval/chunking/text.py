@@ -45,7 +45,7 @@ class TextSplitter:
 
     @property
     def name(self) -> str:
-        """Policy and settings, such as ``text:512/64``; a counter of the caller's is named too."""
+        """Policy and settings, such as ``text:512/64``, with a counter of the caller's."""
         return f"text:{self.size}/{self.overlap}{Measure(self.count).suffix}"
 
     def split(self, document: Document) -> list[Passage]:
