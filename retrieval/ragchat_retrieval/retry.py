@@ -119,6 +119,9 @@ async def retried(work: Callable[[], Awaitable[T]], retries: Retries = DEFAULT) 
         Exception: The last try's own error, or at once one that is not transient.
     """
 
+    async def attempt() -> T:  # tenacity awaits coroutine functions only
+        return await work()
+
     def wait(state: RetryCallState) -> float:
         return retries.wait(state.attempt_number, _error(state))
 
@@ -132,7 +135,7 @@ async def retried(work: Callable[[], Awaitable[T]], retries: Retries = DEFAULT) 
         sleep=retries.sleep,
         reraise=True,
     )
-    return await loop(work)
+    return await loop(attempt)
 
 
 def is_transient(error: BaseException) -> bool:

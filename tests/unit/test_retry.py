@@ -197,6 +197,15 @@ async def test_a_cancelled_try_is_not_repeated():
     assert failing.calls == 1
 
 
+async def test_work_may_be_any_callable_that_gives_an_awaitable():
+    failing = Failing(HTTPError(500))
+
+    def plain():
+        return failing.work()
+
+    assert await retried(plain, Retries(sleep=failing.sleep)) == "done"
+
+
 async def test_never_means_one_try():
     failing = Failing(HTTPError(500))
     with pytest.raises(HTTPError):
