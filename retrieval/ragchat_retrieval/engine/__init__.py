@@ -5,4 +5,14 @@ from ragchat_retrieval.engine.files import DamagedIndex, load, save
 from ragchat_retrieval.engine.snapshot import Found, Mask, Snapshot
 from ragchat_retrieval.engine.writer import Engine
 
-__all__ = ["Batch", "DamagedIndex", "Engine", "Found", "Mask", "Postings", "Snapshot", "load", "save"]
+__all__ = [
+    "Batch",
+    "DamagedIndex",
+    "Engine",
+    "Found",
+    "Mask",
+    "Postings",
+    "Snapshot",
+    "load",
+    "save",
+]

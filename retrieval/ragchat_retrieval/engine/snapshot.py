@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ragchat_retrieval.comparison import canonical_date
+from ragchat_retrieval.engine.columns import Mask
+from ragchat_retrieval.engine.keyword import KeywordLane
+from ragchat_retrieval.engine.select import ranked, top
+from ragchat_retrieval.filters import Filter, Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.engine.columns import Columns
+    from ragchat_retrieval.engine.matrix import Matrix
+    from ragchat_retrieval.engine.segment import Segment
+    from ragchat_retrieval.engine.strings import Vocabulary
+    from ragchat_retrieval.filters import Condition
+
+_CACHED_MASKS = 16
+_GATHER_SHARE = 4
+"""Below one row in this many, a mask's rows are gathered rather than all scores multiplied."""
 
 
 class Found(NamedTuple):
@@ -20,101 +37,218 @@ class Found(NamedTuple):
     scores: NDArray[np.float64]
 
 
-class Mask:
-    """The live rows that a filter selects."""
-
-    flags: NDArray[np.bool_]
-    """bool [rows of the snapshot]; dead rows are False."""
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The selected rows, ascending."""
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Snapshot:
     """One immutable state of an engine. Safe to use from any thread; a later write makes another.
 
-    A row is a position in this snapshot's arrays and means nothing in another snapshot; a key is the
-    caller's own number for a passage and lasts. Rows passed in must come from this snapshot.
+    A row is a position in this snapshot's arrays and means nothing in another snapshot; a key is
+    the caller's own number for a passage and lasts. Rows passed in must be live rows of this
+    snapshot.
     """
 
-    rows: int
-    """Length of the arrays, removed rows included."""
+    segments: tuple[Segment, ...]
+    vocabulary: Vocabulary
+    columns: Columns
+    matrix: Matrix
+    all_keys: NDArray[np.int64]
+    """Key of each row, ascending."""
+
+    lengths: NDArray[np.int32]
+    """Terms of each row, repetitions included."""
+
+    alive: NDArray[np.bool_]
+    """Which rows are there."""
+
+    payloads: NDArray[np.object_]
+    """Payload of each row; shorter than the rows if no later row has one."""
 
     live: int
     """Passages that are there."""
 
-    vectors: int
-    """Live passages with a vector."""
+    total: int
+    """Terms of all live passages."""
 
-    dimension: int | None
-    """Length of the vectors; None before the first vector."""
+    _masks: dict[bytes, Mask] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Length of the arrays, removed rows included."""
+        return len(self.alive)
+
+    @property
+    def dimension(self) -> int | None:
+        """Length of the vectors; None before the first vector."""
+        return self.matrix.dimension
+
+    @cached_property
+    def vectors(self) -> int:
+        """Live passages with a vector."""
+        return int(np.count_nonzero(self.alive[self.matrix.rows]))
 
     # --- passages ---
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Returns the live row of each passage id, −1 for unknown ones."""
-        raise NotImplementedError
+        encoded = [id_.encode("utf-8", "surrogatepass") for id_ in ids]
+        found = np.full(len(ids), -1, np.int64)
+        for segment in self.segments:
+            pending = np.flatnonzero(found < 0)
+            wanted = [encoded[position] for position in pending.tolist()]
+            at = segment.ids.first(wanted)
+            for position, first in zip(
+                pending[at >= 0].tolist(), at[at >= 0].tolist(), strict=True
+            ):
+                row = segment.start + first
+                if self.alive[row]:
+                    found[position] = row
+                    continue
+                # Removed passages keep their ids until the next compaction.
+                for other in segment.ids.find([encoded[position]])[0]:
+                    if self.alive[segment.start + other]:
+                        found[position] = segment.start + other
+        return found
 
     def find_keys(self, keys: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the live row of each key, −1 for unknown ones."""
-        raise NotImplementedError
+        wanted = np.asarray(keys, np.int64)
+        if not self.rows:
+            return np.full(len(wanted), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.all_keys, wanted), self.rows - 1)
+        found: NDArray[np.int64] = np.where(
+            (self.all_keys[at] == wanted) & self.alive[at], at, np.int64(-1)
+        )
+        return found
 
     def document_rows(self, document_ids: Iterable[str]) -> NDArray[np.int64]:
         """Returns all live rows of these documents, ascending."""
-        raise NotImplementedError
+        column = self.columns.codes("document_id")
+        if column is None:
+            return np.zeros(0, np.int64)
+        values, codes = column
+        wanted = values.codes_of(document_ids)
+        if not wanted:
+            return np.zeros(0, np.int64)
+        if len(wanted) == 1:
+            return np.flatnonzero((codes == wanted[0]) & self.alive)
+        return np.flatnonzero(np.isin(codes, wanted, kind="table") & self.alive)
 
     def live_rows(self, mask: Mask | None = None) -> NDArray[np.int64]:
         """Returns the live rows that `mask` selects, ascending; None is all."""
-        raise NotImplementedError
+        return np.flatnonzero(self.alive) if mask is None else mask.rows
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Returns the passage ids of rows."""
-        raise NotImplementedError
+        if len(self.segments) == 1:
+            return self.segments[0].ids.get(rows)
+        result = [""] * len(rows)
+        starts = np.array([segment.start for segment in self.segments], np.int64)
+        owner = np.searchsorted(starts, rows, "right") - 1
+        for number in np.unique(owner).tolist():
+            at = np.flatnonzero(owner == number)
+            segment = self.segments[number]
+            names = segment.ids.get(rows[at] - segment.start)
+            for position, name in zip(at.tolist(), names, strict=True):
+                result[position] = name
+        return result
 
     def keys(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the keys of rows."""
-        raise NotImplementedError
+        return self.all_keys[rows]
 
     def document_ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Returns the document ids of rows."""
-        raise NotImplementedError
+        column = self.columns.codes("document_id")
+        return [] if column is None else column[0].get(column[1][rows])
 
     def payload(self, rows: NDArray[np.int64]) -> list[object]:
         """Returns the payload of rows; None where there is none."""
-        raise NotImplementedError
+        held = len(self.payloads)
+        return [self.payloads[row] if row < held else None for row in rows.tolist()]
 
     def has_vector(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Says which rows have a vector."""
-        raise NotImplementedError
+        return self.matrix.positions[rows] >= 0
 
     def vectors_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns a copy of the vectors of rows that all have one, float32 [rows, dimension]."""
-        raise NotImplementedError
+        return self.matrix.take(self.matrix.positions[rows].astype(np.int64))
 
     # --- filters ---
 
     def mask(self, *filters: Filter) -> Mask | None:
         """Returns the live rows that all these filters select; None if all filters are empty."""
-        raise NotImplementedError
+        conditions = {
+            condition.canonical_bytes(): condition for each in filters for condition in each
+        }
+        if not conditions:
+            return None
+        key = b"\n".join(sorted(conditions))
+        mask = self._masks.get(key)
+        if mask is None:
+            flags = self.alive.copy()
+            for condition in conditions.values():
+                flags &= self._flags(condition)
+            mask = Mask(flags)
+            while len(self._masks) >= _CACHED_MASKS:
+                self._masks.pop(next(iter(self._masks), b""), None)
+            self._masks[key] = mask
+        return mask
+
+    def _flags(self, condition: Condition) -> NDArray[np.bool_]:
+        if condition.key != "id":
+            return self.columns.flags(condition)
+        if condition.op is Op.EXISTS:
+            return np.full(self.rows, bool(condition.value))
+        if condition.op in {Op.EQ, Op.IN}:
+            operands = [str(value) for kind, value in condition.operands if kind == "string"]
+            # Ids that spell the same instant are equal to a filter, so those need a look at all.
+            if not any(map(canonical_date, operands)):
+                flags = np.zeros(self.rows, np.bool_)
+                rows = self.find(operands)
+                flags[rows[rows >= 0]] = True
+                return flags
+        names = [name for segment in self.segments for name in segment.ids.all()]
+        return np.fromiter(map(condition.test, names), np.bool_, self.rows)
 
     # --- keyword lane ---
+
+    @cached_property
+    def keyword(self) -> KeywordLane:
+        """The keyword lane, which can also score every row at once."""
+        return KeywordLane(
+            segments=self.segments,
+            vocabulary=self.vocabulary,
+            lengths=self.lengths,
+            alive=None if self.live == self.rows else self.alive,
+            live=self.live,
+            total=self.total,
+        )
 
     def search_text(
         self, terms: Mapping[str, float], limit: int, mask: Mask | None = None
     ) -> Found:
-        """Returns the best rows by BM25; rows without any of the terms are left out."""
-        raise NotImplementedError
+        """Returns the best rows by BM25; rows without any of the terms are left out.
+
+        Terms of weight 0 or less are ignored, so that scores are positive.
+        """
+        if limit <= 0 or not self.live or (mask is not None and not len(mask)):
+            return self._nothing()
+        scores = self.keyword.scores(terms)
+        mask = mask or self._alive_mask
+        if mask is not None and len(mask) * _GATHER_SHARE < self.rows:
+            few = scores[mask.rows]
+            picked = top(few, limit, floor=0.0)
+            return self._found(mask.rows[picked], few[picked], limit)
+        if mask is not None:
+            scores *= mask.flags
+        rows = top(scores, limit, floor=0.0)
+        return self._found(rows, scores[rows], limit)
 
     def score_text(
         self, terms: Mapping[str, float], rows: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Returns the BM25 scores of rows, equal to those of `search_text`; 0 without a term."""
-        raise NotImplementedError
+        return self.keyword.scores_of(terms, rows)
 
     # --- vector lane ---
 
@@ -122,16 +256,37 @@ class Snapshot:
         self, vector: NDArray[np.float32], limit: int, mask: Mask | None = None
     ) -> Found:
         """Returns the best rows by inner product; rows without a vector are left out."""
-        raise NotImplementedError
+        return self.search_vectors(vector[np.newaxis], limit, mask)[0]
 
     def search_vectors(
         self, vectors: NDArray[np.float32], limit: int, mask: Mask | None = None
     ) -> list[Found]:
         """Returns `search_vector` of each row of float32 [queries, dimension], in one product."""
-        raise NotImplementedError
+        if limit <= 0 or not len(self.matrix.rows) or (mask is not None and not len(mask)):
+            return [self._nothing() for _ in vectors]
+        found = self.matrix.search(vectors, limit, mask or self._alive_mask)
+        return [self._found(rows, scores, limit) for rows, scores in found]
 
     def score_vector(
         self, vector: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Returns the inner products of rows, equal to those of `search_vector`; NaN without one."""
-        raise NotImplementedError
+        """Returns the inner products of rows, as in `search_vector`; NaN without a vector."""
+        positions = self.matrix.positions[rows].astype(np.int64)
+        known = positions >= 0
+        scores = np.full(len(rows), np.nan)
+        scores[known] = self.matrix.scores(vector, positions[known])
+        return scores
+
+    @cached_property
+    def _alive_mask(self) -> Mask | None:
+        return None if self.live == self.rows else Mask(self.alive)
+
+    def _found(self, rows: NDArray[np.int64], scores: NDArray[np.float64], limit: int) -> Found:
+        return Found(*ranked(rows, scores, limit, self.ids))
+
+    @staticmethod
+    def _nothing() -> Found:
+        return Found(np.zeros(0, np.int64), np.zeros(0))
+
+
+__all__ = ["Found", "Mask", "Snapshot"]

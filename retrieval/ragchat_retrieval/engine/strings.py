@@ -1,0 +1,218 @@
+"""An immutable table of strings that is searched by hash: ids and vocabularies without objects.
+
+Strings stand one after another as UTF-8, with offsets. Beside them stand their CRC-32 values in
+ascending order and the positions these belong to. All are plain arrays, so that a table can be
+mapped from a file and used at once, however large it is. UTF-8 orders bytes as Unicode orders code
+points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StringTable:
+    """Strings by position, and positions by string. The same string may stand at several."""
+
+    text: NDArray[np.uint8]
+    """UTF-8 of all strings."""
+
+    offsets: NDArray[np.int64]
+    """Where each string begins in `text`; one more than there are strings."""
+
+    hashes: NDArray[np.uint32]
+    """CRC-32 of the strings' UTF-8, ascending."""
+
+    order: NDArray[np.int32]
+    """Position of the string that each of `hashes` belongs to."""
+
+    @classmethod
+    def of(cls, strings: Sequence[str]) -> StringTable:
+        """Makes a table; a string's position is its position in `strings`."""
+        encoded = [string.encode() for string in strings]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
+        hashes = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
+        text = np.frombuffer(b"".join(encoded), np.uint8)
+        return cls(text, offsets, hashes[order], order)
+
+    @classmethod
+    def joined(cls, tables: Sequence[StringTable]) -> StringTable:
+        """Puts tables one after another; positions of later ones move up."""
+        text = np.concatenate([table.text for table in tables])
+        bases = np.cumsum([0, *(len(table.text) for table in tables)])
+        starts = [table.offsets[:-1] + base for table, base in zip(tables, bases, strict=False)]
+        offsets = np.concatenate([*starts, bases[-1:]]).astype(np.int64)
+        firsts = np.cumsum([0, *map(len, tables)])
+        hashes = np.concatenate([table.hashes for table in tables])
+        shifted = [table.order + first for table, first in zip(tables, firsts, strict=False)]
+        order = np.concatenate(shifted).astype(np.int32)
+        # Stable, so that equal strings stay in ascending position.
+        ascending = np.argsort(hashes, kind="stable")
+        return cls(text, offsets, hashes[ascending], order[ascending])
+
+    def find(self, encoded: Sequence[bytes]) -> list[list[int]]:
+        """Returns all positions of each of these UTF-8 strings, ascending."""
+        wanted = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
+        lows = np.searchsorted(self.hashes, wanted, "left")
+        lengths = np.searchsorted(self.hashes, wanted, "right") - lows
+        found: list[list[int]] = [[] for _ in encoded]
+        for position in np.flatnonzero(lengths).tolist():
+            low, string = int(lows[position]), encoded[position]
+            same_hash = self.order[low : low + int(lengths[position])]
+            stored = self._slices(same_hash)
+            found[position] = [
+                at for at, text in zip(same_hash.tolist(), stored, strict=True) if text == string
+            ]
+        return found
+
+    def first(self, encoded: Sequence[bytes]) -> NDArray[np.int64]:
+        """Returns the first position of each of these UTF-8 strings, −1 for unknown ones."""
+        wanted = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
+        lows = np.searchsorted(self.hashes, wanted)
+        known = lows < len(self.hashes)
+        known[known] = self.hashes[lows[known]] == wanted[known]
+        result = np.full(len(encoded), -1, np.int64)
+        at = np.flatnonzero(known)
+        guesses = self.order[lows[at]]
+        for position, guess, text in zip(
+            at.tolist(), guesses.tolist(), self._slices(guesses), strict=True
+        ):
+            if text == encoded[position]:
+                result[position] = guess
+            elif matches := self.find([encoded[position]])[0]:
+                result[position] = matches[0]
+        return result
+
+    def get(self, positions: NDArray[np.int64]) -> list[str]:
+        """Returns the strings at positions."""
+        return [text.decode() for text in self._slices(positions)]
+
+    def all(self) -> list[str]:
+        """Returns all strings, in order of position."""
+        text = self.text.tobytes()
+        ends = self.offsets.tolist()
+        return [text[a:b].decode() for a, b in pairwise(ends)]
+
+    def take(self, positions: NDArray[np.int64]) -> StringTable:
+        """Returns a table of only these positions, renumbered in the order given."""
+        starts, ends = self.offsets[positions], self.offsets[positions + 1]
+        lengths = ends - starts
+        offsets = np.zeros(len(positions) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        # Byte i of the result comes from where its string began, plus how far into it i lies.
+        source = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        hashes = np.empty(len(self), np.uint32)
+        hashes[self.order] = self.hashes
+        kept = hashes[positions]
+        order = np.argsort(kept, kind="stable").astype(np.int32)
+        return StringTable(self.text[source], offsets, kept[order], order)
+
+    def _slices(self, positions: NDArray[np.integer[Any]]) -> list[bytes]:
+        view = self.text.data
+        starts = self.offsets[positions].tolist()
+        ends = self.offsets[positions + 1].tolist()
+        return [bytes(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+EMPTY = StringTable.of(())
+
+
+class Vocabulary:
+    """Terms and their ids. Grows at its end; readers of older states see ids without postings.
+
+    Args:
+        base: A table from a file to start from; its positions index `base_ids`.
+        base_ids: Their ids.
+    """
+
+    __slots__ = ("_base", "_base_ids", "_named", "_next", "_own")
+
+    def __init__(
+        self, base: StringTable = EMPTY, base_ids: NDArray[np.int32] | None = None
+    ) -> None:
+        self._base = base
+        self._base_ids = np.zeros(0, np.int32) if base_ids is None else base_ids
+        self._next = int(self._base_ids.max()) + 1 if len(self._base_ids) else 0
+        self._own = _Assigned(self)
+        self._named = False
+
+    def lookup(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """Returns the ids of terms, −1 for unknown ones."""
+        found = np.array([dict.get(self._own, term, -1) for term in terms], np.int64)
+        if len(self._base):
+            missing = np.flatnonzero(found < 0)
+            encoded = [
+                terms[position].encode("utf-8", "surrogatepass") for position in missing.tolist()
+            ]
+            at = self._base.first(encoded)
+            found[missing[at >= 0]] = self._base_ids[at[at >= 0]]
+        return found
+
+    def assign(self, terms: Iterable[str], count: int) -> NDArray[np.int32]:
+        """Returns the ids of `count` terms, giving new ids to unknown ones."""
+        return np.fromiter(map(self._own.__getitem__, terms), np.int32, count)
+
+    def name(self, names: Mapping[str, int]) -> None:
+        """Takes ids that the caller has given to terms."""
+        self._named = True
+        self._own.update(names)
+        self._next = max(self._next, max(names.values(), default=-1) + 1)
+
+    def pruned(self, used: NDArray[np.int32]) -> Vocabulary:
+        """Returns a vocabulary of only these ids, or itself if most are used or the caller's own.
+
+        Args:
+            used: Ids that occur, ascending.
+        """
+        if self._named or len(self._own) + len(self._base) <= 2 * len(used) + 1024:
+            return self
+        table, ids = self.table()
+        kept = np.flatnonzero(np.isin(ids, used))
+        result = Vocabulary(table.take(kept), ids[kept])
+        result._next = self._next  # ids are never given twice
+        return result
+
+    def table(self) -> tuple[StringTable, NDArray[np.int32]]:
+        """Returns all terms with their ids, for a file."""
+        base = dict(zip(self._base.all(), self._base_ids.tolist(), strict=True))
+        base.update(self._own)
+        return StringTable.of(list(base)), np.fromiter(base.values(), np.int32, len(base))
+
+    def new_id(self, term: str) -> int:
+        """Returns the id of a term that was not asked for yet, from the file or a new one."""
+        if len(self._base):
+            at = int(self._base.first([term.encode()])[0])
+            if at >= 0:
+                return int(self._base_ids[at])
+        self._next += 1
+        return self._next - 1
+
+
+class _Assigned(dict[str, int]):
+    """A dict that numbers what it does not know; `dict.get` still answers for readers."""
+
+    __slots__ = ("_vocabulary",)
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._vocabulary = vocabulary
+
+    def __missing__(self, term: str) -> int:
+        self[term] = id_ = self._vocabulary.new_id(term)
+        return id_

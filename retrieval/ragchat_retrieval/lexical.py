@@ -1,0 +1,290 @@
+"""Lexical analysis and BM25: what the keyword lane means by a word.
+
+The same analysis runs over passages and queries, in every store, and its name is part of an index's
+identity. It is:
+
+1. Unicode NFKC and case folding; format characters (direction marks, soft hyphens, joiners)
+   dropped; decimal digits of any script become ASCII digits.
+2. Diacritics folded on Latin, Greek and Cyrillic letters (``é`` to ``e``, ``ø`` to ``o``), kept in
+   other scripts. English folds before stemming, so that ``resume`` finds ``résumé``; the stemmers
+   of other languages need the marks, so that there it folds afterwards.
+3. Words in scripts with spaces. In Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese, each
+   run of characters gives its overlapping pairs; a run of one character is a term of its own.
+4. Words joined by ``-``, ``.`` or ``_``, and names that end in ``++`` or ``#``, give their parts.
+   What looks like an identifier (a digit, an underscore, a dot or such an ending) is a term as a
+   whole too: ``ERR-4041``, ``snake_case``, ``v1.2.3``, ``38.101``, ``C++``.
+5. Apostrophes: ``user's`` is ``user``, ``we'll`` is ``we``, ``don't`` is ``dont``; ``O'Brien`` is
+   ``obrien`` and its parts of two letters or more.
+6. Stop words dropped (`ragchat_retrieval.stopwords`), the rest stemmed by Snowball. Whole
+   identifiers and words with digits are never stemmed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import unicodedata
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import Stemmer  # type: ignore[import-not-found]  # it has no stubs
+
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.stopwords import STOP_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+K1: Final = 1.2
+"""BM25's saturation of term counts (Robertson and Zaragoza 2009, the customary value)."""
+
+B: Final = 0.75
+"""BM25's normalisation by length (as `K1`)."""
+
+MAX_TERM: Final = 128
+"""A longer term is cut after this many characters, so that every store can keep it."""
+
+_CACHE_SIZE = 200_000
+_CACHED_LENGTH = 64
+
+# Scripts without spaces between words, and Hangul, whose particles stick to the noun.
+_PAIRED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035"
+    "\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff"
+    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+# `_Letters` and the ASCII table leave nothing but word characters, joiners and spaces.
+_WORD = rf"[^\s\-.'+#{_PAIRED}]+"
+_TOKEN = re.compile(rf"[{_PAIRED}]+|{_WORD}(?:[-.']{_WORD})*(?:(?:\+\+|\#)(?!{_WORD}))?")
+_ASCII_TABLE = "".join(c if c.isalnum() or c in "-.'+#_" else " " for c in map(chr, range(128)))
+_PAIRED_RUN = re.compile(rf"[{_PAIRED}]+")
+_PARTS = re.compile(r"[-._']+")
+_IDENTIFIER = re.compile(r"[0-9_.+#]")
+_CLITICS = frozenset({"s", "d", "m", "ll", "re", "ve"})
+_FOLDED_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC")
+_STROKES = {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ŧ": "t", "\u0131": "i", "æ": "ae", "œ": "oe"}
+# What English text most often holds beyond ASCII; without these it takes the fast path.
+_TYPOGRAPHY = (
+    ("\u2019", "'"),
+    ("\u2018", "'"),
+    ("\u2011", "-"),
+    *((char, " ") for char in "\u201c\u201d\u2013\u2014\u2026\u2022\xa0"),
+)
+_JOINERS = {"\u2010": "-", "\u2011": "-", "\u2018": "'", "\u2019": "'", "\u02bc": "'"}
+
+
+class _Letters(dict[int, str | None]):
+    """A translation table, filled as characters turn up: words and joiners stay, others split."""
+
+    def __init__(self, *, fold: bool) -> None:
+        super().__init__()
+        self._fold = fold
+
+    def __missing__(self, code: int) -> str | None:
+        self[code] = value = self._letter(chr(code))
+        return value
+
+    def _letter(self, char: str) -> str | None:
+        if char in "-.'+#_" or char in _JOINERS:
+            return _JOINERS.get(char, char)
+        category = unicodedata.category(char)
+        if category == "Cf" and char != "\u200b":  # a space without width is still a space
+            return None
+        if category == "Nd":
+            return str(unicodedata.decimal(char))
+        if category[0] not in "LNM":
+            return " "
+        return folded(char) if self._fold else char
+
+
+def folded(text: str) -> str:
+    """Returns a text in NFC without the diacritics of Latin, Greek and Cyrillic letters."""
+    if text.isascii():
+        return text
+    return "".join(map(_folded_char, text))
+
+
+def _folded_char(char: str) -> str:
+    if "\u0300" <= char <= "\u036f":
+        return ""
+    if char in _STROKES:
+        return _STROKES[char]
+    base = unicodedata.normalize("NFD", char)[0]
+    if base == char or not unicodedata.name(base, "").startswith(_FOLDED_SCRIPTS):
+        return char
+    return _STROKES.get(base, base)
+
+
+class _Terms(dict[str, tuple[str, ...]]):
+    """The terms of each chunk, computed once; bounded, since texts may hold endless numbers."""
+
+    def __init__(self, expand: Callable[[str], tuple[str, ...]]) -> None:
+        super().__init__()
+        self._expand = expand
+
+    def __missing__(self, chunk: str) -> tuple[str, ...]:
+        terms = self._expand(chunk)
+        if len(self) >= _CACHE_SIZE:
+            self.clear()
+        if len(chunk) <= _CACHED_LENGTH:
+            self[chunk] = terms
+        return terms
+
+
+class Analyzer:
+    """Turns text into terms; the module says how. Safe to use from any thread.
+
+    Args:
+        language: A language that Snowball has a stemmer for, by its English name, or None for
+            neither stemming nor stop words. A few languages have a stemmer and no stop list.
+
+    Raises:
+        InvalidSetting: There is no stemmer for the language.
+    """
+
+    __slots__ = ("_fold_first", "_letters", "_lock", "_stemmer", "_stops", "_terms", "language")
+
+    language: str | None
+
+    def __init__(self, language: str | None = "english") -> None:
+        if language is not None and language not in Stemmer.algorithms():
+            raise InvalidSetting("language", f"no stemmer for {language!r}")
+        self.language = language
+        self._fold_first = language in {None, "english", "porter"}
+        self._letters = _Letters(fold=self._fold_first)
+        # The token cache stands before the stemmer's own.
+        self._stemmer = None if language is None else Stemmer.Stemmer(language, 0)
+        self._stops = STOP_WORDS.get(language or "", frozenset())
+        self._lock = threading.Lock()
+        self._terms = _Terms(self._expand)
+
+    @property
+    def name(self) -> str:
+        """Names the analysis, for an index's identity."""
+        return f"ragchat1:{self.language or 'none'}"
+
+    def terms(self, text: str) -> list[str]:
+        """Returns the terms of a text in order, with repetitions; none for a text of stop words."""
+        return list(self._iterate(text))
+
+    def counts(self, text: str) -> dict[str, int]:
+        """Returns the distinct terms of a text with how often each occurs, ≥ 1."""
+        return Counter(self._iterate(text))
+
+    def counts_many(self, texts: Iterable[str]) -> list[dict[str, int]]:
+        """Returns `counts` of each text, in order."""
+        return [Counter(self._iterate(text)) for text in texts]
+
+    def _iterate(self, text: str) -> Iterable[str]:
+        return chain.from_iterable(map(self._terms.__getitem__, self._chunks(text)))
+
+    def _chunks(self, text: str) -> list[str]:
+        """Splits a text where no token can reach across; the tokens of each chunk are cached."""
+        if not text.isascii():
+            for char, plain in _TYPOGRAPHY:
+                text = text.replace(char, plain)
+        if text.isascii():
+            return text.lower().translate(_ASCII_TABLE).split()
+        text = unicodedata.normalize("NFKC", text).casefold()
+        # Folding case can leave characters apart that belong together.
+        return unicodedata.normalize("NFKC", text).translate(self._letters).split()
+
+    def _expand(self, chunk: str) -> tuple[str, ...]:
+        """Returns the terms of a chunk."""
+        if chunk.isascii() and chunk.isalnum():
+            return self._word(chunk)
+        return tuple(chain.from_iterable(map(self._token, _TOKEN.findall(chunk))))
+
+    def _token(self, token: str) -> Iterable[str]:
+        if _PAIRED_RUN.fullmatch(token):
+            return [token] if len(token) == 1 else map(str.__add__, token, token[1:])
+        token = token.removesuffix("'s")
+        if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
+            return self._apostrophe(token.split("'"))
+        parts = [part for part in _PARTS.split(token.rstrip("+#")) if part]
+        terms = chain.from_iterable(map(self._word, parts))
+        if parts and token != parts[0] and _IDENTIFIER.search(token):
+            return chain([token[:MAX_TERM]], terms)
+        return terms
+
+    def _apostrophe(self, parts: list[str]) -> tuple[str, ...]:
+        *head, last = parts
+        if last in _CLITICS:
+            return self._word("".join(head))
+        joined = self._word("".join(parts))
+        if last == "t":
+            return joined
+        return (*joined, *chain.from_iterable(self._word(p) for p in parts if len(p) > 1))
+
+    def _word(self, word: str) -> tuple[str, ...]:
+        if word in self._stops:
+            return ()
+        if self._stemmer is not None and not any(map(str.isdecimal, word)):
+            with self._lock:  # a stemmer works in a buffer of its own
+                word = self._stemmer.stemWord(word)
+        if not self._fold_first:
+            word = folded(word)
+        return (word[:MAX_TERM],)
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, Analyzer) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Analyzer({self.language!r})"
+
+    def __reduce__(self) -> tuple[type[Analyzer], tuple[str | None]]:
+        return (Analyzer, (self.language,))
+
+
+DEFAULT_ANALYZER: Final = Analyzer()
+"""English."""
+
+
+def idf(live: int, holding: int) -> float:
+    """Returns ``ln(1 + (N − df + ½) / (df + ½))``: positive however common the term is.
+
+    Args:
+        live: Passages in the corpus.
+        holding: Passages that hold the term.
+    """
+    return math.log(1.0 + (live - holding + 0.5) / (holding + 0.5))
+
+
+def bm25(
+    query: Mapping[str, float],
+    passages: Sequence[Mapping[str, int]],
+    *,
+    k1: float = K1,
+    b: float = B,
+) -> list[float]:
+    """Scores passages by BM25, in plain Python: the definition that every store's scores equal.
+
+    A passage's score is the sum over the query's terms of
+    ``weight · idf · tf / (tf + k1 · (1 − b + b · length / average length))``. This is Lucene's
+    form, without the constant factor ``k1 + 1``; lengths count all terms of a passage.
+
+    Args:
+        query: Weights of the query's terms, usually how often each occurs in it.
+        passages: Term counts of all passages of the corpus.
+        k1: Saturation of term counts, ≥ 0.
+        b: Normalisation by length, 0 … 1.
+
+    Returns:
+        One score per passage, 0 for a passage without any of the terms.
+    """
+    lengths = [sum(passage.values()) for passage in passages]
+    average = sum(lengths) / len(lengths) if lengths else 0.0
+    scores = [0.0] * len(passages)
+    for term in sorted(query):
+        holding = sum(term in passage for passage in passages)
+        factor = query[term] * idf(len(passages), holding)
+        for position, passage in enumerate(passages):
+            if count := passage.get(term):
+                norm = k1 * (1.0 - b + b * lengths[position] / average)
+                scores[position] += factor * count / (count + norm)
+    return scores
