@@ -144,7 +144,7 @@ def test_a_setting_that_cannot_work_or_has_no_effect_is_named(settings, name):
 def test_choosing_an_embedder_loads_no_client_and_no_model():
     code = (
         "import sys; from ragchat_retrieval.embedders import embedder_from_env as e;"
-        "p = 'RAGCHAT_EMBEDDING_'; e({}); e({p + 'URL': 'http://127.0.0.1:1/v1', p + 'MODEL': 'm'});"
+        "p = 'RAGCHAT_EMBEDDING_'; e({}); e({p + 'URL': 'http://127.0.0.1:1', p + 'MODEL': 'm'});"
         "print({'openai', 'httpx2', 'onnxruntime', 'tokenizers', 'tiktoken'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
