@@ -88,11 +88,15 @@ class ChatRequest:
         """Copies of all messages before the active one; objects among them as mappings."""
         return tuple(as_mapping(message) for message in self._messages[: self._turn])
 
-    @property
-    def takes_text(self) -> bool:
-        """Whether `with_question` can write: the message is a string or has one text part."""
+    def check_takes_text(self) -> None:
+        """Checks that `with_question` can write: the message is a string or has one text part.
+
+        Raises:
+            InvalidAugmentation: The active message has no text part, or several.
+        """
         content = member(self._active, "content")
-        return isinstance(content, str) or len(_text_parts(content)) == 1
+        if not isinstance(content, str) and (found := len(_text_parts(content))) != 1:
+            raise InvalidAugmentation(f"the final user message has {found} text parts to replace")
 
     def kwargs(self) -> dict[str, Any]:
         """Returns the keyword arguments for ``create``, copied anew each time."""
@@ -107,15 +111,15 @@ class ChatRequest:
         Raises:
             InvalidAugmentation: The active message has no text part, or several.
         """
-        content = member(self._active, "content")
-        if isinstance(content, str):
-            return self._with_active(_with_member(self._active, "content", text))
-        texts = _text_parts(content)
-        if len(texts) != 1:
-            found = f"{len(texts)} text parts" if texts else "no text part"
-            raise InvalidAugmentation(f"the final user message has {found} to replace")
-        parts = [_with_member(p, "text", text) if p is texts[0] else p for p in content]
-        return self._with_active(_with_member(self._active, "content", parts))
+        self.check_takes_text()
+        content: Any = text
+        parts = member(self._active, "content")
+        if not isinstance(parts, str):
+            (old,) = _text_parts(parts)
+            content = [_with_member(p, "text", text) if p is old else p for p in parts]
+        messages = list(self._messages)
+        messages[self._turn] = _with_member(self._active, "content", content)
+        return ChatRequest({**self._params, "messages": messages}, self._turn)
 
     def with_messages(self, extra: Iterable[object]) -> ChatRequest:
         """Returns a copy with messages appended, such as a tool call and its result.
@@ -140,11 +144,6 @@ class ChatRequest:
     @property
     def _active(self) -> object:
         return self._messages[self._turn]
-
-    def _with_active(self, message: object) -> ChatRequest:
-        messages = list(self._messages)
-        messages[self._turn] = message
-        return ChatRequest({**self._params, "messages": messages}, self._turn)
 
 
 def owned(value: T) -> T:
