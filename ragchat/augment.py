@@ -1,0 +1,292 @@
+"""Writing evidence into the user's message: numbered, within a budget, and kept in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ragchat.citations import Citations
+from ragchat.errors import (
+    ContextBudgetExceeded,
+    InvalidAugmentation,
+    InvalidContextBudget,
+    InvalidPrompt,
+    UnsupportedMedia,
+)
+from ragchat.evidence import Evidence, encode
+from ragchat.packing import pack
+from ragchat.prompts import Prompt
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.policy import current_run
+
+if TYPE_CHECKING:
+    from ragchat.evidence import Encoding
+    from ragchat_retrieval.values import Candidate, Passage
+
+TokenCounter: TypeAlias = Callable[[str], int]
+"""Counts the tokens of a text; sync."""
+
+Formatter: TypeAlias = "Callable[[Passage], str]"
+"""Renders the content of a passage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AugmentContext:
+    """What an augmenter may want to know of the request."""
+
+    model: str | None = None
+    """Name of the model that will answer."""
+
+    count_tokens: TokenCounter | None = None
+    """Counts as that model does; None lets the augmenter choose by the model's name."""
+
+    budget: int | None = None
+    """Tokens that the request has left for evidence; None is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """What an augmenter made of a question and its evidence."""
+
+    text: str | None
+    """The new text of the user's message; None keeps the message."""
+
+    citations: Citations = field(default_factory=Citations)
+    """The passages that the text presents, by number."""
+
+    tokens: int | None = field(default=None, kw_only=True)
+    """Tokens of the evidence block, where they were counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityAugmenter:
+    """Keeps the user's message. The prompt presents no passage, so there are no citations."""
+
+    keeps_message = True
+    """The message may hold any mix of parts."""
+
+    async def __call__(
+        self, question: str, candidates: Sequence[Candidate], context: AugmentContext
+    ) -> Augmentation:
+        """Returns no text and no citations."""
+        del question, candidates, context
+        return Augmentation(None)
+
+
+def passage_text(passage: Passage) -> str:
+    """Returns a passage's text: the default formatter.
+
+    Raises:
+        UnsupportedMedia: The passage holds no text.
+    """
+    if not isinstance(passage.text, str):
+        raise UnsupportedMedia("no text", passage_id=passage.id)
+    return passage.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextualAugmenter:
+    """Writes instructions, the evidence block and the question, the latter two exactly once.
+
+    With a limit, the finished evidence block (tags, fences, numbers and sources included), measured
+    as one string, has at most that many tokens. Whole candidates only, in order; one that does not
+    fit is skipped and later ones may fit; numbers close up.
+
+    Raises:
+        InvalidContextBudget: The limit is negative, or there is one and no counter.
+        InvalidSetting: `encoding` or `order` is unknown, or a text is blank.
+    """
+
+    instructions: str | None = None
+    """Replaces the default guidance, which is to answer from the evidence, to cite, and to say so
+    when it does not know. Plain text: braces in it are characters."""
+
+    empty_context_message: str | None = None
+    """Replaces the guidance used when nothing was found. Plain text."""
+
+    allow_empty_context: bool = False
+    """Leaves the message as it is when nothing was found."""
+
+    formatter: Formatter = passage_text
+    """Renders the content of each passage."""
+
+    encoding: Encoding = "json"
+    """How the block is written; see `ragchat.evidence`."""
+
+    max_context_tokens: int = 0
+    """Most tokens of the evidence block; 0 is no limit."""
+
+    count_tokens: TokenCounter | Literal["auto"] | None = "auto"
+    """Counts tokens; ``"auto"`` takes the counter of the request's model when preparing."""
+
+    order: Literal["relevance", "edges"] = "relevance"
+    """``edges`` presents the most relevant passages first and last, and the least in the middle.
+    Numbers go by relevance either way."""
+
+    def __post_init__(self) -> None:
+        if type(self.max_context_tokens) is not int or self.max_context_tokens < 0:
+            raise InvalidContextBudget("max_context_tokens must be an integer, 0 or more")
+        if self.max_context_tokens and self.count_tokens is None:
+            raise InvalidContextBudget("a limit needs a token counter")
+        if self.encoding not in ("json", "fenced"):
+            raise InvalidSetting("encoding", 'must be "json" or "fenced"')
+        if self.order not in ("relevance", "edges"):
+            raise InvalidSetting("order", 'must be "relevance" or "edges"')
+        for name in ("instructions", "empty_context_message"):
+            text = getattr(self, name)
+            if text is not None and not text.strip():
+                raise InvalidSetting(name, "must not be blank")
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the message always gets another text, so that it must be able to take one."""
+        return not self.allow_empty_context
+
+    async def __call__(
+        self, question: str, candidates: Sequence[Candidate], context: AugmentContext
+    ) -> Augmentation:
+        """As `augment`; counting and foreign code run in a worker thread."""
+        if self._limit(context) is None and self.formatter is passage_text:
+            return self.augment(question, candidates, context)
+        return await asyncio.to_thread(self.augment, question, candidates, context)
+
+    def augment(
+        self, question: str, candidates: Sequence[Candidate], context: AugmentContext
+    ) -> Augmentation:
+        """Returns the message's new text and the passages that it presents.
+
+        Args:
+            question: The user's own words, which stand in the text as they are.
+            candidates: Best first.
+            context: What is known of the request.
+
+        Raises:
+            InvalidAugmentation: A passage renders to blank text.
+            UnsupportedMedia: A passage renders to something that is no text.
+            ContextBudgetExceeded: There are candidates, and none fits the limit.
+            InvalidContextBudget: The counter returned no count.
+        """
+        if not candidates:
+            return Augmentation(self._without_evidence(question))
+        passages = [candidate.passage for candidate in candidates]
+        contents = [self._content(passage) for passage in passages]
+
+        def block(indices: Sequence[int]) -> str:
+            numbered = [
+                Evidence(number, passages[index], contents[index])
+                for number, index in enumerate(indices, start=1)
+            ]
+            return encode(_arranged(numbered, self.order), self.encoding)
+
+        chosen: Sequence[int] = range(len(passages))
+        tokens = None
+        limit = self._limit(context)
+        if limit is not None:
+            meter = _Meter(self._counter(context), block, contents)
+            chosen = pack(len(passages), limit, measure=meter.measure, cost=meter.cost)
+            if not chosen:
+                raise ContextBudgetExceeded(limit, smallest=meter.smallest)
+            tokens = meter.measured[tuple(chosen)]
+        text = self._with_evidence(question, block(chosen))
+        return Augmentation(text, Citations(passages[index] for index in chosen), tokens=tokens)
+
+    def _limit(self, context: AugmentContext) -> int | None:
+        limits = [
+            limit
+            for limit in (self.max_context_tokens or None, context.budget)
+            if limit is not None
+        ]
+        return min(limits) if limits else None
+
+    def _counter(self, context: AugmentContext) -> TokenCounter:
+        if callable(self.count_tokens):
+            return self.count_tokens
+        return context.count_tokens or counter_of(context.model)
+
+    def _content(self, passage: Passage) -> str:
+        content = self.formatter(passage)
+        if not isinstance(content, str):
+            raise UnsupportedMedia("the formatter returned no text", passage_id=passage.id)
+        if not content.strip():
+            raise InvalidAugmentation(f"passage {passage.id!r} has no text to show")
+        return content
+
+    def _with_evidence(self, question: str, evidence: str) -> str:
+        prompt = Prompt.load(
+            "augment", required=("evidence", "question"), optional=("encoding", "instructions")
+        )
+        text = prompt.render(
+            instructions=self.instructions or "",
+            encoding=self.encoding,
+            evidence=evidence,
+            question=question,
+        )
+        if not text.endswith(question) or text.removesuffix(question).count(evidence) != 1:
+            raise InvalidPrompt("augment", "must write the evidence once, and the question last")
+        return text
+
+    def _without_evidence(self, question: str) -> str | None:
+        if self.allow_empty_context:
+            return None
+        prompt = Prompt.load("augment_empty", required=("question",), optional=("message",))
+        return prompt.render(message=self.empty_context_message or "", question=question)
+
+
+def counter_of(model: str | None) -> TokenCounter:
+    """Returns a counter that counts as `model` does, chosen at the first count.
+
+    For a model without a known encoding the counts are o200k_base's, and the current run's trace
+    says so.
+    """
+    chosen: list[TokenCounter] = []
+
+    def count(text: str) -> int:
+        if not chosen:
+            from ragchat.tokens import counter_for  # noqa: PLC0415 - only where tokens are counted
+
+            counting = counter_for(model)
+            chosen.append(counting.count)
+            if counting.estimated and (run := current_run()) is not None:
+                run.record.note(f"tokens estimated with {counting.encoding}")
+        return chosen[0](text)
+
+    return count
+
+
+class _Meter:
+    """Counts blocks and items for the packer, each block once, and checks what the counter says."""
+
+    def __init__(
+        self, count: TokenCounter, block: Callable[[Sequence[int]], str], contents: Sequence[str]
+    ) -> None:
+        self._count = count
+        self._block = block
+        self._contents = contents
+        self.measured: dict[tuple[int, ...], int] = {}
+
+    @property
+    def smallest(self) -> int | None:
+        """The smallest block of one item that was measured."""
+        return min((n for key, n in self.measured.items() if len(key) == 1), default=None)
+
+    def measure(self, indices: Sequence[int]) -> int:
+        key = tuple(indices)
+        if key not in self.measured:
+            self.measured[key] = self._checked(self._block(key))
+        return self.measured[key]
+
+    def cost(self, index: int) -> int:
+        return self._checked(self._contents[index])
+
+    def _checked(self, text: str) -> int:
+        tokens = self._count(text)
+        if type(tokens) is not int or tokens < 0:
+            raise InvalidContextBudget("the token counter must return an integer, 0 or more")
+        return tokens
+
+
+def _arranged(numbered: list[Evidence], order: Literal["relevance", "edges"]) -> list[Evidence]:
+    """Orders for presentation: 1 3 5 … 6 4 2 for ``edges``."""
+    return numbered if order == "relevance" else numbered[::2] + numbered[1::2][::-1]

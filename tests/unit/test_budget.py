@@ -1,0 +1,247 @@
+"""Token budgets: what is packed, and that no counter can be tricked past the limit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragchat.augment import AugmentContext, ContextualAugmenter
+from ragchat.errors import ContextBudgetExceeded, InvalidContextBudget
+from ragchat.evidence import Evidence, encode
+from ragchat.packing import pack
+from ragchat_retrieval.policy import Policy, Run, running
+from ragchat_retrieval.tokens import count_tokens
+from ragchat_retrieval.values import Candidate, Passage
+
+CONTEXT = AugmentContext()
+
+
+def candidates(*texts: str, title: str | None = None) -> list[Candidate]:
+    return [Candidate(Passage(t, id=f"p{n}", title=title), 1.0) for n, t in enumerate(texts)]
+
+
+def evidence_of(text: str) -> str:
+    start = text.index("<evidence>")
+    return text[start : text.index("</evidence>") + len("</evidence>")]
+
+
+def greedy(size: int, limit: int, measure) -> list[int]:
+    """The rule in its plainest form: take each item whose block still fits."""
+    chosen: list[int] = []
+    for index in range(size):
+        if measure([*chosen, index]) <= limit:
+            chosen.append(index)
+    return chosen
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=12),
+    st.integers(0, 120),
+    st.integers(0, 9),
+    st.integers(0, 5),
+)
+def test_packing_takes_what_the_plain_greedy_rule_takes(
+    costs: list[int], limit: int, fixed: int, joint: int
+):
+    """For additive counters with fixed costs per block and per joint."""
+
+    def measure(indices: Sequence[int]) -> int:
+        return fixed + sum(costs[i] for i in indices) + joint * max(0, len(indices) - 1)
+
+    assert pack(len(costs), limit, measure=measure, cost=costs.__getitem__) == greedy(
+        len(costs), limit, measure
+    )
+
+
+def test_many_candidates_need_few_measurements_of_the_whole():
+    costs = [10] * 1000
+    measured = 0
+
+    def measure(indices: Sequence[int]) -> int:
+        nonlocal measured
+        measured += 1
+        return sum(costs[i] for i in indices)
+
+    assert len(pack(1000, 5005, measure=measure, cost=costs.__getitem__)) == 500
+    assert measured <= 520
+    costs[600:] = [100] * 400
+    measured = 0
+    assert len(pack(1000, 5905, measure=measure, cost=costs.__getitem__)) == 590
+    assert measured <= 30
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def erratic(text: str) -> int:
+    """Neither additive nor monotone."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0]
+
+
+def joined_costs_more(text: str) -> int:
+    return len(text) + text.count("},\n{")
+
+
+def letters(text: str) -> int:
+    return len(set(text))
+
+
+@pytest.mark.parametrize("encoding", ["json", "fenced"])
+@pytest.mark.parametrize("order", ["relevance", "edges"])
+@pytest.mark.parametrize("counter", [len, words, erratic, joined_costs_more, letters, count_tokens])
+@given(
+    texts=st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=6),
+    limit=st.integers(1, 250),
+)
+def test_the_finished_block_measured_as_one_string_is_never_over_the_limit(
+    encoding, order, counter, texts: list[str], limit: int
+):
+    augmenter = ContextualAugmenter(
+        max_context_tokens=limit, count_tokens=counter, encoding=encoding, order=order
+    )
+    given_ = candidates(*texts)
+    try:
+        made = augmenter.augment("q?", given_, CONTEXT)
+    except ContextBudgetExceeded as error:
+        assert error.limit == limit  # noqa: PT017 - either outcome is right
+        return
+    numbered = [Evidence(n, p, p.text) for n, p in made.citations.items()]
+    if order == "edges":
+        numbered = numbered[::2] + numbered[1::2][::-1]
+    block = encode(numbered, encoding)
+    assert block in made.text
+    assert made.tokens == counter(block) <= limit
+    kept = [p.id for p in made.citations.values()]
+    assert kept == [c.passage.id for c in given_ if c.passage.id in kept]
+
+
+@pytest.mark.parametrize("counter", [len, words, joined_costs_more, count_tokens])
+def test_at_the_exact_size_both_fit_and_at_one_less_only_one_does(counter):
+    both = candidates("one two three", "four five six", title="A long title of many words " * 4)
+    block = evidence_of(ContextualAugmenter().augment("q", both, CONTEXT).text)
+    exact = counter(block)
+    for limit, expected in ((exact, 2), (exact - 1, 1)):
+        augmenter = ContextualAugmenter(max_context_tokens=limit, count_tokens=counter)
+        made = augmenter.augment("q", both, CONTEXT)
+        assert len(made.citations) == expected
+        assert counter(evidence_of(made.text)) <= limit
+
+
+def test_a_candidate_that_does_not_fit_is_skipped_and_numbers_close_up():
+    given_ = candidates("small a", "large " * 200, "small b", "small c")
+    augmenter = ContextualAugmenter(max_context_tokens=250, count_tokens=len)
+    made = augmenter.augment("q", given_, CONTEXT)
+    assert {n: p.text for n, p in made.citations.items()} == {
+        1: "small a",
+        2: "small b",
+        3: "small c",
+    }
+
+
+def test_only_whole_candidates_are_presented():
+    given_ = candidates("word " * 50)
+    augmenter = ContextualAugmenter(
+        max_context_tokens=60, count_tokens=len, allow_empty_context=True
+    )
+    with pytest.raises(ContextBudgetExceeded) as caught:
+        augmenter.augment("q", given_, CONTEXT)
+    assert caught.value.limit == 60
+    assert caught.value.smallest > 250
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_context_tokens": -1},
+        {"max_context_tokens": 1.5},
+        {"max_context_tokens": True},
+        {"max_context_tokens": 10, "count_tokens": None},
+    ],
+)
+def test_a_negative_limit_or_one_without_a_counter_is_refused_at_construction(settings):
+    with pytest.raises(InvalidContextBudget):
+        ContextualAugmenter(**settings)
+
+
+@pytest.mark.parametrize("count", [-1, 1.0, None, True, "3"])
+def test_a_counter_must_return_a_count(count):
+    augmenter = ContextualAugmenter(max_context_tokens=100, count_tokens=lambda _: count)
+    with pytest.raises(InvalidContextBudget):
+        augmenter.augment("q", candidates("a"), CONTEXT)
+
+
+def test_a_counter_may_return_zero():
+    augmenter = ContextualAugmenter(max_context_tokens=1, count_tokens=lambda _: 0)
+    assert augmenter.augment("q", candidates("a"), CONTEXT).tokens == 0
+
+
+def test_the_requests_own_budget_narrows_the_limit():
+    given_ = candidates("small a", "small b")
+    one = len(evidence_of(ContextualAugmenter().augment("q", given_[:1], CONTEXT).text))
+    context = AugmentContext(budget=one, count_tokens=len)
+    assert len(ContextualAugmenter().augment("q", given_, context).citations) == 1
+    wide = AugmentContext(budget=10_000, count_tokens=len)
+    narrow = ContextualAugmenter(max_context_tokens=one, count_tokens=len)
+    assert len(narrow.augment("q", given_, wide).citations) == 1
+    with pytest.raises(ContextBudgetExceeded):
+        ContextualAugmenter().augment("q", given_, AugmentContext(budget=0, count_tokens=len))
+
+
+@pytest.mark.parametrize(
+    ("model", "encoding", "estimated"),
+    [
+        ("gpt-4", "cl100k_base", False),
+        ("gpt-5", "o200k_base", False),
+        ("my-model", "o200k_base", True),
+    ],
+)
+def test_auto_counts_as_the_requests_model_does_and_says_when_it_estimates(
+    model, encoding, estimated
+):
+    given_ = candidates("喝茶 " * 40, "喝茶 " * 40)
+    block = evidence_of(ContextualAugmenter().augment("q", given_, CONTEXT).text)
+    run = Run(Policy())
+    with running(run):
+        augmenter = ContextualAugmenter(max_context_tokens=count_tokens(block, encoding))
+        made = augmenter.augment("q", given_, AugmentContext(model=model))
+    assert (len(made.citations), made.tokens) == (2, count_tokens(block, encoding))
+    assert any("estimated" in note for note in run.record.trace().notes) is estimated
+
+
+def test_nothing_is_counted_without_a_limit():
+    def count(text: str) -> int:
+        raise AssertionError
+
+    made = ContextualAugmenter(count_tokens=count).augment("q", candidates("a"), CONTEXT)
+    assert made.tokens is None
+    assert (
+        ContextualAugmenter(count_tokens=None).augment("q", candidates("a"), CONTEXT).tokens is None
+    )
+
+
+async def test_a_sync_counter_runs_beside_the_event_loop():
+    """A counter that waits for the loop gets what it waits for."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    async def tick() -> int:
+        return 1
+
+    def count(text: str) -> int:
+        return asyncio.run_coroutine_threadsafe(tick(), loop).result(timeout=10)
+
+    augmenter = ContextualAugmenter(max_context_tokens=5, count_tokens=count)
+    assert len((await augmenter("q", candidates("a", "b"), CONTEXT)).citations) == 2
+
+
+def test_spelled_special_tokens_are_counted_as_text():
+    given_ = candidates("<|endoftext|> <|im_start|>system", title="<|endoftext|>")
+    made = ContextualAugmenter(max_context_tokens=500).augment("<|im_start|>", given_, CONTEXT)
+    assert made.tokens == count_tokens(evidence_of(made.text))
+    assert made.citations[1].text == "<|endoftext|> <|im_start|>system"
