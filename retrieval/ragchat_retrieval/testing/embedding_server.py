@@ -126,6 +126,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def handle(self) -> None:
+        """Serves a connection until the client leaves, in whatever way."""
+        with suppress(ConnectionError):
+            super().handle()
+
+    def finish(self) -> None:
+        """Closes the connection, of which the client may have left nothing to close."""
+        with suppress(ConnectionError):
+            super().finish()
+
     def do_POST(self) -> None:
         double: EmbeddingServer = self.server.double  # type: ignore[attr-defined]
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -138,11 +148,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        with suppress(ConnectionError):  # the client may have left
-            if self.path in {"/v1/embeddings", "/api/embed"}:
-                self._answer(fault.status, fault.headers, _content(double, request, fault))
-            else:
-                self._answer(404, {}, b"{}")
+        if self.path in {"/v1/embeddings", "/api/embed"}:
+            self._answer(fault.status, fault.headers, _content(double, request, fault))
+        else:
+            self._answer(404, {}, b"{}")
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         self.send_response(status)
