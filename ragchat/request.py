@@ -8,7 +8,7 @@ effect.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
@@ -34,7 +34,7 @@ class ChatRequest:
     Made by `snapshot`. Everything that it hands out is a fresh copy.
     """
 
-    _params: Mapping[str, Any]
+    _params: Mapping[str, Any] = field(repr=False)
     """The keyword arguments; ``messages`` is a list."""
 
     _turn: int

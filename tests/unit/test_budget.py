@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,9 @@ from ragchat.packing import pack
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.tokens import count_tokens
 from ragchat_retrieval.values import Candidate, Passage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONTEXT = AugmentContext()
 

@@ -1,0 +1,276 @@
+"""The recipe: a chat request in, the same request with evidence out.
+
+snapshot → gate → transform → retrieve → validate → augment → write back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, counter_of
+from ragchat.citations import Citations
+from ragchat.conversation import ConversationQuery
+from ragchat.errors import InvalidAugmentation
+from ragchat.prepared import PreparedRequest, Retrieval
+from ragchat.request import ChatRequest
+from ragchat.transforms.history import HistoryExpansionTransformer
+from ragchat_retrieval.errors import InvalidQuery
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.pipeline import candidates_of, for_foreign
+from ragchat_retrieval.policy import Policy, Run, running
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.text import clean_query
+from ragchat_retrieval.values import Candidate, Query, SearchResult
+
+if TYPE_CHECKING:
+    from ragchat.prepared import Skipped
+    from ragchat_retrieval.trace import Degradation, StageEvent
+
+Retriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
+"""Finds candidates for a query, best first; async or sync."""
+
+ConversationTransformer: TypeAlias = Callable[
+    [ConversationQuery], Awaitable[Query | None] | Query | None
+]
+"""Makes the query of a conversation; None means that this turn needs no retrieval."""
+
+Gate: TypeAlias = Callable[[ConversationQuery], Awaitable[bool] | bool]
+"""Says whether a turn needs retrieval at all."""
+
+Augmenter: TypeAlias = Callable[
+    [str, Sequence[Candidate], AugmentContext], Awaitable[Augmentation] | Augmentation
+]
+"""Makes the new text of the user's message from the question and its evidence."""
+
+
+class _Unset:
+    """Stands for an option that was not given, where None is a value."""
+
+
+_UNSET: Final = _Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """Prepares chat requests with evidence. Immutable; safe for concurrent use if its stages are.
+
+    Stages may be async or sync; sync ones run in worker threads.
+    """
+
+    retriever: Retriever
+    """An index's ``retriever(…)``, or any function of a query."""
+
+    augmenter: Augmenter = field(default_factory=ContextualAugmenter, kw_only=True)
+    """Writes the evidence into the user's message; `IdentityAugmenter` keeps the message."""
+
+    query_transformer: ConversationTransformer | None = field(
+        default_factory=HistoryExpansionTransformer, kw_only=True
+    )
+    """Brings the conversation into the query; None searches with the last turn as it is."""
+
+    gate: Gate | None = field(default=None, kw_only=True)
+    """Decides whether to retrieve at all; None always retrieves."""
+
+    policy: Policy = field(default_factory=Policy, kw_only=True)
+    """Deadline, timeouts, and which stages may be skipped."""
+
+    scope: Filter = field(default_factory=Filter, kw_only=True)
+    """The trusted boundary of what may be found, such as a tenant; always ANDed."""
+
+    filter: Filter = field(default_factory=Filter, kw_only=True)
+    """What the user asked to narrow to."""
+
+    top_k: int | None = field(default=None, kw_only=True)
+    """Most candidates; None leaves it to the retriever."""
+
+    on_stage: Callable[[StageEvent], object] | None = field(default=None, kw_only=True)
+    """Hears the start and the end of every stage."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scope", Filter.of(self.scope))
+        object.__setattr__(self, "filter", Filter.of(self.filter))
+
+    def with_options(
+        self,
+        *,
+        scope: object = None,
+        filter: object = _UNSET,  # noqa: A002 - the field's name
+        top_k: int | _Unset | None = _UNSET,
+        deadline: float | _Unset | None = _UNSET,
+        on_stage: Callable[[StageEvent], object] | _Unset | None = _UNSET,
+    ) -> Preparer:
+        """Returns a cheap copy with other options for one request; what is left out stays.
+
+        Args:
+            scope: Any form of a filter; ANDed with the present scope, which it can only narrow.
+            filter: Any form of a filter; replaces the present one.
+            top_k: Most candidates.
+            deadline: Seconds for everything before the answer call; None is no limit.
+            on_stage: Hears the start and the end of every stage.
+
+        Raises:
+            InvalidFilter: `scope` or `filter` is no filter.
+            InvalidSetting: The deadline is not positive.
+        """
+        changed: dict[str, Any] = {
+            name: value
+            for name, value in (("filter", filter), ("top_k", top_k), ("on_stage", on_stage))
+            if value is not _UNSET
+        }
+        if not isinstance(deadline, _Unset):
+            changed["policy"] = self.policy.with_deadline(deadline)
+        return replace(self, scope=self.scope & Filter.of(scope), **changed)
+
+    async def prepare(self, request: object = None, /, **params: Any) -> PreparedRequest:
+        """Retrieves evidence for the last user message and writes it into a copy of the request.
+
+        Args:
+            request: What ``chat.completions.create`` takes, as a mapping or a pydantic model.
+            **params: The same as keyword arguments, ``messages`` among them.
+
+        Raises:
+            NoFinalUserMessage: The last message is not from the user.
+            InvalidAugmentation: The message cannot take the new text.
+            ContextBudgetExceeded: There is evidence, but none fits the budget.
+            ScopeViolation: The retriever returned something outside filter or scope.
+            DeadlineExceeded: The time is used up.
+            RagchatError: A stage failed that the policy does not let be skipped.
+        """
+        snapshot = ChatRequest.snapshot(request, **params)
+        run = Run(self.policy, on_stage=self.on_stage)
+        with running(run):
+            return await _Preparation(self, snapshot, run).prepared()
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """One request on its way."""
+
+    preparer: Preparer
+    request: ChatRequest
+    run: Run
+
+    async def prepared(self) -> PreparedRequest:
+        if not clean_query(self.request.question):
+            return self._without_text()
+        conversation = ConversationQuery(self._query(), self.request.history)
+        if not await self._wanted(conversation):
+            return self._unchanged("gate")
+        if getattr(self.preparer.augmenter, "rewrites", False):
+            self.request.check_takes_text()
+        query = await self._transformed(conversation)
+        if query is None:
+            return self._unchanged("transform")
+        found = await self._retrieved(query)
+        augmentation = await self._augmented(found)
+        return self._written_back(augmentation, found)
+
+    def _without_text(self) -> PreparedRequest:
+        if not getattr(self.preparer.augmenter, "keeps_message", False):
+            raise InvalidAugmentation("the final user message has no text to search for")
+        return self._unchanged("no text")
+
+    def _query(self) -> Query:
+        options = self.preparer
+        return Query(
+            self.request.question, filter=options.filter, scope=options.scope, top_k=options.top_k
+        )
+
+    async def _wanted(self, conversation: ConversationQuery) -> bool:
+        gate = self.preparer.gate
+        if gate is None:
+            return True
+        return await self.run.stage(
+            "gate", lambda: call_stage(gate, conversation), fallback=lambda: True
+        )
+
+    async def _transformed(self, conversation: ConversationQuery) -> Query | None:
+        transformer = self.preparer.query_transformer
+        if transformer is None:
+            return conversation.query
+
+        async def transform() -> Query | None:
+            query = await call_stage(transformer, conversation)
+            if query is None:
+                return None
+            if not isinstance(query, Query):
+                raise InvalidQuery("the query transformer must return a Query or None")
+            return query.bounded_by(conversation.query)
+
+        return await self.run.stage("transform", transform, fallback=lambda: conversation.query)
+
+    async def _retrieved(self, query: Query) -> SearchResult:
+        retriever = self.preparer.retriever
+
+        async def retrieve() -> SearchResult:
+            asked = for_foreign(retriever, query)
+            result: Sequence[Candidate] = await call_stage(retriever, asked)
+            valid = tuple(candidates_of(result, query))
+            if query.top_k is not None:
+                valid = valid[: max(0, query.top_k)]
+            if not isinstance(result, SearchResult):
+                return SearchResult(valid, queries=(asked,))
+            return replace(result, candidates=valid, queries=result.queries or (asked,))
+
+        return await self.run.whole(
+            "retrieve", retrieve, count=lambda found: {"candidates": len(found)}
+        )
+
+    async def _augmented(self, found: SearchResult) -> Augmentation:
+        context = AugmentContext(
+            model=self.request.model, count_tokens=counter_of(self.request.model)
+        )
+
+        async def augment() -> Augmentation:
+            augmentation = await call_stage(
+                self.preparer.augmenter, self.request.question, found.candidates, context
+            )
+            return _checked(augmentation)
+
+        return await self.run.stage(
+            "augment", augment, fallback=lambda: Augmentation(None), count=_counts
+        )
+
+    def _written_back(self, augmentation: Augmentation, found: SearchResult) -> PreparedRequest:
+        question, text = self.request.question, augmentation.text
+        request = self.request
+        if text is not None and text != question:
+            request = request.with_question(text)
+        record = self.run.record
+        retrieval = Retrieval(
+            candidates=found.candidates,
+            citations=augmentation.citations,
+            queries=found.queries,
+            degraded=_distinct(*record.degraded, *found.degraded),
+            trace=record.trace(),
+        )
+        return PreparedRequest(request, question, retrieval)
+
+    def _unchanged(self, skipped: Skipped) -> PreparedRequest:
+        record = self.run.record
+        retrieval = Retrieval(
+            skipped=skipped, degraded=tuple(record.degraded), trace=record.trace()
+        )
+        return PreparedRequest(self.request, self.request.question, retrieval)
+
+
+def _checked(augmentation: object) -> Augmentation:
+    if not isinstance(augmentation, Augmentation):
+        raise InvalidAugmentation("the augmenter must return an Augmentation")
+    text: object = augmentation.text
+    if text is not None and not (isinstance(text, str) and text.strip()):
+        raise InvalidAugmentation("the augmented text must not be blank")
+    if not isinstance(augmentation.citations, Citations):
+        raise InvalidAugmentation("the augmentation's citations must be Citations")
+    return augmentation
+
+
+def _counts(augmentation: Augmentation) -> dict[str, int]:
+    tokens = {} if augmentation.tokens is None else {"tokens": augmentation.tokens}
+    return {"citations": len(augmentation.citations), **tokens}
+
+
+def _distinct(*degradations: Degradation) -> tuple[Degradation, ...]:
+    return tuple(dict.fromkeys(degradations))

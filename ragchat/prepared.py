@@ -1,0 +1,172 @@
+"""A prepared request: send it with ``call`` or ``stream``, as often as you like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ragchat.citations import Citations
+from ragchat.errors import EmptyResponse
+from ragchat.upstream import StreamOwner
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from ragchat.request import ChatRequest
+    from ragchat_retrieval.trace import Degradation
+    from ragchat_retrieval.values import Candidate, Query
+
+Foreign: TypeAlias = Any
+"""An object of the provider's SDK, handed through as it came."""
+
+Skipped: TypeAlias = Literal["gate", "transform", "no text"]
+"""What decided that a turn needs no retrieval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrieval:
+    """What one preparation retrieved, and how."""
+
+    candidates: tuple[Candidate, ...] = ()
+    """Everything retrieved, best first; `citations` are those that the prompt presents."""
+
+    citations: Citations = field(default_factory=Citations)
+    """The passages presented to the model, by number."""
+
+    queries: tuple[Query, ...] = ()
+    """The queries that were searched, the main one first."""
+
+    degraded: tuple[Degradation, ...] = ()
+    """Stages that were left out because they failed."""
+
+    skipped: Skipped | None = None
+    """What decided against retrieval; None if there was one."""
+
+    trace: Trace = field(default_factory=Trace, compare=False)
+    """Timings, counts and notes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedRequest:
+    """A chat request with its evidence written in. Immutable; nothing here retrieves again.
+
+    ``create`` is ``client.chat.completions.create`` or any function with its keyword signature,
+    async or sync. Its errors arrive as they are, and it is never retried here.
+    """
+
+    _request: ChatRequest = field(repr=False)
+
+    question: str
+    """The user's own words."""
+
+    retrieval: Retrieval
+    """Candidates, citations, queries, degradations and trace."""
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The keyword arguments for ``create``, copied anew each time."""
+        return self._request.kwargs()
+
+    async def call(self, create: Callable[..., Foreign]) -> Foreign:
+        """Makes the answer call, without ``stream``, and returns the provider's object as it came.
+
+        Raises:
+            EmptyResponse: ``create`` returned None.
+        """
+        response = await call_stage(create, **self.call_kwargs())
+        if response is None:
+            raise EmptyResponse
+        return response
+
+    def stream(self, create: Callable[..., Foreign]) -> PreparedStream:
+        """Returns the streamed answer; nothing is sent before the first chunk is asked for."""
+        return PreparedStream(create, self)
+
+    def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
+        """Returns a copy with messages appended after the augmented one: rounds of tool calls.
+
+        Evidence, question and citations stay as they are.
+
+        Raises:
+            InvalidRequest: `extra` is no sequence of messages.
+        """
+        return PreparedRequest(self._request.with_messages(extra), self.question, self.retrieval)
+
+    def call_kwargs(self) -> dict[str, Any]:
+        """Returns the keyword arguments of a call that is not streamed."""
+        kwargs = self._request.kwargs()
+        for name in ("stream", "stream_options"):
+            kwargs.pop(name, None)
+        return kwargs
+
+    def stream_kwargs(self) -> dict[str, Any]:
+        """Returns the keyword arguments of a streamed call."""
+        return {**self._request.kwargs(), "stream": True}
+
+
+class PreparedStream:
+    """The chunks of a streamed answer, unchanged and in order.
+
+    Use it as ``async with prepared.stream(create) as chunks: async for chunk in chunks: …``. The
+    provider's stream is opened at the first chunk and closed once: when it ends or fails, when the
+    task is cancelled, at the exit of ``async with``, by `aclose`, or when this object is dropped. A
+    stream can be iterated once; after it is closed, iteration ends at once.
+
+    Raises:
+        EmptyResponse: At the first chunk: ``create`` returned no stream.
+        RuntimeError: Two tasks asked for a chunk at the same time.
+    """
+
+    def __init__(self, create: Callable[..., Foreign], prepared: PreparedRequest) -> None:
+        self._create = create
+        self._prepared = prepared
+        self._owner: StreamOwner | None = None
+        self._closed = False
+
+    def __aiter__(self) -> AsyncIterator[Foreign]:
+        return self
+
+    async def __anext__(self) -> Foreign:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._owner is None:
+            self._owner = StreamOwner(self._create, self._prepared.stream_kwargs())
+        if self._owner.busy:
+            raise RuntimeError("another task is waiting for this stream's next chunk")
+        try:
+            return await self._owner.next()
+        except BaseException:
+            self._closed = True
+            await self._owner.stop()
+            raise
+
+    async def aclose(self) -> None:
+        """Closes the provider's stream; more than once is no error."""
+        self._closed = True
+        if self._owner is not None:
+            await self._owner.stop()
+            self._owner.raise_close_error()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        if self._owner is not None:
+            await self._owner.stop()
+            if error is None:
+                self._owner.raise_close_error()
+
+    def __del__(self) -> None:
+        owner = getattr(self, "_owner", None)
+        if owner is not None:
+            owner.abandon()
