@@ -177,12 +177,9 @@ class Snapshot:
 
     def mask(self, *filters: Filter) -> Mask | None:
         """Returns the live rows that all these filters select; None if all filters are empty."""
-        conditions = {
-            condition.canonical_bytes(): condition for each in filters for condition in each
-        }
+        conditions, key = _conjunction(filters)
         if not conditions:
             return None
-        key = b"\n".join(sorted(conditions))
         mask = self._masks.get(key)
         if mask is None:
             flags = self.alive.copy()
@@ -193,6 +190,11 @@ class Snapshot:
                 self._masks.pop(next(iter(self._masks), b""), None)
             self._masks[key] = mask
         return mask
+
+    def has_mask(self, *filters: Filter) -> bool:
+        """Says whether `mask` will answer at once, being empty or known."""
+        conditions, key = _conjunction(filters)
+        return not conditions or key in self._masks
 
     def _flags(self, condition: Condition) -> NDArray[np.bool_]:
         if condition.key != "id":
@@ -287,6 +289,11 @@ class Snapshot:
     @staticmethod
     def _nothing() -> Found:
         return Found(np.zeros(0, np.int64), np.zeros(0))
+
+
+def _conjunction(filters: tuple[Filter, ...]) -> tuple[dict[bytes, Condition], bytes]:
+    conditions = {c.canonical_bytes(): c for each in filters for c in each}
+    return conditions, b"\n".join(sorted(conditions))
 
 
 __all__ = ["Found", "Mask", "Snapshot"]

@@ -1,0 +1,1 @@
+"""Stores. Each is imported by its module, so that none brings the dependencies of another."""

@@ -1,0 +1,149 @@
+"""Documents with their passages, kept compactly and rebuilt on reading.
+
+A passage that is a slice of its document, under the document's labels, needs only its numbers; the
+text is kept once, with the document. Any other passage is kept whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.values import Lines, Passage, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ragchat_retrieval.values import Document, Revision
+
+_NUMBERS = struct.Struct("<6q")
+_NONE = -(2**63)
+"""Stands for an absent number."""
+
+_FURTHEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedDocument:
+    """A document, and its passages by their position in the revision."""
+
+    document: Document
+    fingerprint: str
+    first_key: int
+    """Engine key of the first passage; the others follow."""
+
+    size: int
+    """How many passages there are."""
+
+    digest: str
+    """The digest that regular passages carry."""
+
+    numbers: bytes
+    """Span, lines, page and ordinal of each passage; of no meaning for irregular ones."""
+
+    headings: Mapping[int, tuple[str, ...]]
+    """Heading paths of the regular passages that have one."""
+
+    own: Mapping[int, Passage]
+    """The irregular passages."""
+
+    @classmethod
+    def of(cls, revision: Revision, first_key: int) -> PackedDocument:
+        """Packs a revision that was checked."""
+        document, passages = revision.document, revision.passages
+        digest = passages[0].digest if passages else ""
+        own = {
+            position: passage
+            for position, passage in enumerate(passages)
+            if not _is_regular(document, passage, digest)
+        }
+        numbers = b"".join(
+            _NUMBERS.pack(*((_NONE,) * 6 if position in own else _numbers(passage)))
+            for position, passage in enumerate(passages)
+        )
+        headings = {
+            position: passage.headings
+            for position, passage in enumerate(passages)
+            if passage.headings and position not in own
+        }
+        return cls(
+            document,
+            revision.fingerprint,
+            first_key,
+            len(passages),
+            digest,
+            numbers,
+            headings,
+            own,
+        )
+
+    def passage(self, key: int, passage_id: str) -> Passage:
+        """Rebuilds one passage.
+
+        Args:
+            key: Its engine key.
+            passage_id: Its id, which the engine keeps.
+        """
+        position = key - self.first_key
+        if position in self.own:
+            return self.own[position]
+        start, end, first, last, page, ordinal = _NUMBERS.unpack_from(
+            self.numbers, position * _NUMBERS.size
+        )
+        document = self.document
+        return Passage(
+            document.text[start:end],
+            id=passage_id,
+            document_id=document.id,
+            title=document.title,
+            source=document.source,
+            metadata=document.metadata,
+            headings=self.headings.get(position, ()),
+            page=None if page == _NONE else page,
+            lines=None if first == _NONE else Lines(first, last),
+            span=Span(start, end),
+            ordinal=ordinal,
+            digest=self.digest,
+        )
+
+    def ordinal(self, key: int) -> int:
+        """Returns the ordinal of the passage with this engine key."""
+        position = key - self.first_key
+        if position in self.own:
+            return self.own[position].ordinal
+        ordinal: int = _NUMBERS.unpack_from(self.numbers, position * _NUMBERS.size)[-1]
+        return ordinal
+
+
+def _is_regular(document: Document, passage: Passage, digest: str) -> bool:
+    span = passage.span
+    return (
+        span is not None
+        and 0 <= span.start <= span.end
+        and document.text[span.start : span.end] == passage.text
+        and passage.digest == digest
+        and passage.title == document.title
+        and passage.source == document.source
+        and _same_metadata(document, passage)
+        and all(number == _NONE or abs(number) <= _FURTHEST for number in _numbers(passage))
+    )
+
+
+def _same_metadata(document: Document, passage: Passage) -> bool:
+    mine, theirs = passage.metadata, document.metadata
+    if mine is theirs or not (mine or theirs):
+        return True
+    # Equal maps may still differ in type: True, 1 and 1.0 are equal to Python and not to filters.
+    return mine == theirs and encode(mine) == encode(theirs)
+
+
+def _numbers(passage: Passage) -> tuple[int, ...]:
+    span, lines, page = passage.span, passage.lines, passage.page
+    return (
+        *((_NONE, _NONE) if span is None else span),
+        *((_NONE, _NONE) if lines is None else lines),
+        _NONE if page is None else page,
+        passage.ordinal,
+    )
