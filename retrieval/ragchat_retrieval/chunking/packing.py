@@ -130,7 +130,7 @@ def _fill(
 ) -> list[Piece]:
     """Returns the first piece with as many after it as fit when measured together."""
     used = count(text[begin : taken[-1].end])
-    # How far the sum of single counts is off: letters of Chinese count less when joined, lines more.
+    # How far the sum of single counts is off: joined, letters of Chinese count less and lines more.
     ratio = 1.0
     while proposal := queue.take((size - used) * ratio):
         measured = count(text[begin : proposal[-1].end])

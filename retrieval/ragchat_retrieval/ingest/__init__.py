@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ragchat_retrieval.ingest.directory import ingest_directory
+from ragchat_retrieval.ingest.records import records
 from ragchat_retrieval.ingest.report import IngestError, IngestReport
 
-__all__ = ["IngestError", "IngestReport"]
+__all__ = ["IngestError", "IngestReport", "ingest_directory", "records"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from ragchat_retrieval.errors import RagchatError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,22 @@ class IngestError:
 
     message: str = ""
     """What was wrong, without content; empty for errors that are not ours."""
+
+    @classmethod
+    def of(cls, name: str, error: Exception) -> Self:
+        """Returns the entry for an error. A foreign error's message is not repeated.
+
+        Args:
+            name: The record at fault. What cannot be printed in it is escaped.
+            error: What it raised.
+        """
+        message = ""
+        if isinstance(error, RagchatError):
+            message = str(error)
+        elif isinstance(error, OSError):
+            message = error.strerror or ""
+        printable = name.encode("utf-8", "backslashreplace").decode()
+        return cls(printable, type(error).__name__, message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,197 @@
+"""From files to documents."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
+
+from ragchat_retrieval.chunking.markdown import first_heading
+from ragchat_retrieval.errors import DocumentNotUTF8, DocumentTooLarge, InvalidDocument
+from ragchat_retrieval.ingest.files import is_record_file
+from ragchat_retrieval.values import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from ragchat_retrieval.ingest.files import SourceFile
+
+    MetadataFor = Callable[[PurePosixPath], Mapping[str, Any]]
+
+MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
+
+ROOT_KEY = "ingest_root"
+"""Metadata key that tells which folder a document was read from, without naming it."""
+
+_REPORTED_LINES = 20
+"""Bad lines of one file that are reported one by one; the rest is one entry with their number."""
+
+_CHUNK = 1024 * 1024
+
+
+class FileReader:
+    """Turns files into documents. For one thread at a time.
+
+    Args:
+        root: Name of the root: the first part of every id.
+        given: The folder as the user gave it: the first part of every source.
+        mark: Value of `ROOT_KEY`.
+        max_bytes: Most bytes of a document.
+        metadata: Metadata for all documents, or a function of a file's path below the root.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        given: Path,
+        *,
+        mark: str,
+        max_bytes: int,
+        metadata: Mapping[str, Any] | MetadataFor | None,
+    ) -> None:
+        self._root = root
+        self._given = given
+        self._mark = mark
+        self._max_bytes = max_bytes
+        self._metadata = metadata
+        self._finished = 0
+        self._stream: BinaryIO | None = None
+        self.seen: set[str] = set()
+        """Ids of all documents met."""
+
+        self.unread: set[str] = set()
+        """Ids of files that were not read to their end: nothing can be said of what they lack."""
+
+    @property
+    def position(self) -> int:
+        """Bytes read so far: of all finished files, and of one that is being read by lines."""
+        return self._finished + (0 if self._stream is None else self._stream.tell())
+
+    def source(self, file: SourceFile) -> str:
+        """Returns a file's path as the user would write it."""
+        return str(self._given / file.name)
+
+    def documents(self, file: SourceFile) -> Iterator[Document | Exception]:
+        """Yields the documents of a file, and errors for lines that are none.
+
+        Raises:
+            InvalidDocument: The file is no text, or too large.
+            OSError: It cannot be read.
+        """
+        file_id = f"{self._root}/{file.name}"
+        self.unread.add(file_id)
+        given = self._metadata
+        metadata = given(PurePosixPath(file.name)) if callable(given) else given or {}
+        # The mark comes last: it guards other folders' documents, so nobody may forge it.
+        values = {**metadata, ROOT_KEY: self._mark}
+        try:
+            if is_record_file(file.name):
+                yield from self._lines(file, file_id, values)
+            else:
+                self.seen.add(file_id)
+                yield self._whole(file, file_id, values)
+                self.unread.discard(file_id)
+        finally:
+            self._finished += file.size
+
+    def _whole(self, file: SourceFile, file_id: str, metadata: Mapping[str, Any]) -> Document:
+        with file.path.open("rb") as stream:
+            document = Document.from_reader(
+                stream,
+                id=file_id,
+                source=self.source(file),
+                metadata=metadata,
+                limit=self._max_bytes,
+            )
+        path = PurePosixPath(file.name)
+        heading = None
+        if path.suffix.lower() in MARKDOWN_SUFFIXES:
+            heading = first_heading(document.text)
+        return replace(document, title=heading or path.name)
+
+    def _lines(
+        self, file: SourceFile, file_id: str, metadata: Mapping[str, Any]
+    ) -> Iterator[Document | Exception]:
+        bad = 0
+        with file.path.open("rb") as raw:
+            self._stream = raw
+            try:
+                for number, line in _bounded_lines(_unpacked(raw, file.name), self._max_bytes):
+                    try:
+                        yield self._record(file, file_id, number, line, metadata)
+                    except InvalidDocument as error:
+                        bad += 1
+                        if bad <= _REPORTED_LINES:
+                            yield error
+            except (EOFError, zlib.error):
+                raise InvalidDocument("is a damaged archive", document_id=file_id) from None
+            finally:
+                self._stream = None
+        if bad > _REPORTED_LINES:
+            more = bad - _REPORTED_LINES
+            yield InvalidDocument(f"{more} more lines are no documents", document_id=file_id)
+        if not bad:
+            self.unread.discard(file_id)
+
+    def _record(
+        self,
+        file: SourceFile,
+        file_id: str,
+        number: int,
+        line: bytes | None,
+        metadata: Mapping[str, Any],
+    ) -> Document:
+        """Returns the document of one line; None stands for a line that is too long."""
+        where = f"line {number}"
+        if line is None:
+            raise DocumentTooLarge(self._max_bytes, document_id=f"{file_id}, {where}")
+        try:
+            value = json.loads(line.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise DocumentNotUTF8(error.start, document_id=f"{file_id}, {where}") from None
+        except (ValueError, RecursionError):
+            raise InvalidDocument("is not JSON", document_id=file_id, field=where) from None
+        if not isinstance(value, dict):
+            raise InvalidDocument("is no JSON object", document_id=file_id, field=where)
+        key, text = value.get("_id", value.get("id")), value.get("text")
+        if isinstance(key, int) and not isinstance(key, bool):
+            key = str(key)
+        if not (isinstance(key, str) and key.strip() and isinstance(text, str)):
+            raise InvalidDocument("has no id or no text", document_id=file_id, field=where)
+        title, own = value.get("title"), value.get("metadata")
+        if not (isinstance(title, str | None) and isinstance(own, Mapping | None)):
+            problem = "its title is no text, or its metadata no object"
+            raise InvalidDocument(problem, document_id=file_id, field=where)
+        document = Document(
+            f"{file_id}#{key}",
+            text,
+            title=(title or "").strip() or None,
+            source=self.source(file),
+            metadata={**metadata, **(own or {}), ROOT_KEY: self._mark},
+        )
+        self.seen.add(document.id)
+        return document
+
+
+def _unpacked(raw: BinaryIO, name: str) -> BinaryIO:
+    if name.lower().endswith(".gz"):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+    return raw
+
+
+def _bounded_lines(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yields the lines that are not blank, with their numbers; None for one over the limit."""
+    number = 0
+    while line := stream.readline(limit + 1):
+        number += 1
+        if len(line) > limit and not line.endswith(b"\n"):
+            while (rest := stream.readline(_CHUNK)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None
+        elif line.strip():
+            yield number, line
