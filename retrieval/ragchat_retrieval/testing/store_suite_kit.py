@@ -36,7 +36,9 @@ def terms_of(text: str) -> dict[str, int]:
 
 def vector_of(text: str) -> NDArray[np.float32]:
     """Returns a pseudo-random vector of length 1 that depends on the text only."""
-    drawn = np.random.default_rng(zlib.crc32(text.encode())).normal(size=DIMENSION)
+    drawn = np.random.default_rng(zlib.crc32(text.encode("utf-8", "surrogatepass"))).normal(
+        size=DIMENSION
+    )
     unit: NDArray[np.float32] = (drawn / np.linalg.norm(drawn)).astype(np.float32)
     return unit
 
@@ -163,7 +165,8 @@ async def contents(store: Store) -> dict[str, object]:
 def bm25(terms: Mapping[str, float], corpus: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """Returns the BM25 scores of the passages with a common term, as an independent reference.
 
-    k1 = 1.2, b = 0.75, idf = ln(1 + (N − df + .5)/(df + .5)); after Robertson and Zaragoza, The
+    k1 = 1.2, b = 0.75, idf = ln(1 + (N − df + .5)/(df + .5)), without the constant factor k1 + 1,
+    as in `ragchat_retrieval.lexical.bm25`; after Robertson and Zaragoza, The
     Probabilistic Relevance Framework, 2009.
 
     Args:
@@ -179,7 +182,7 @@ def bm25(terms: Mapping[str, float], corpus: Mapping[str, Mapping[str, int]]) ->
         for i in holders:
             frequency = corpus[i][term]
             norm = frequency + 1.2 * (0.25 + 0.75 * lengths[i] / mean)
-            scores[i] = scores.get(i, 0.0) + weight * idf * frequency * 2.2 / norm
+            scores[i] = scores.get(i, 0.0) + weight * idf * frequency / norm
     return scores
 
 

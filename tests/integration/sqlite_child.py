@@ -1,0 +1,183 @@
+"""Processes that write an index and may die at any moment.
+
+Run as a script it imports everything once, then forks one process per command, so that a test can
+afford dozens of them. Commands are a line of JSON on standard input; every answer is one too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragchat_retrieval.stores.sqlite import SQLiteStore
+from ragchat_retrieval.testing.store_suite_concurrency import PARTS, version, versions_of
+from ragchat_retrieval.testing.store_suite_kit import axis, by_vector, by_words, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAIR = ("left", "right")
+"""Documents that are always written together."""
+
+
+def say(**answer: Any) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(statement: int) -> None:
+    """Kills this process before the given SQL statement after the next ``BEGIN IMMEDIATE``."""
+    seen = -1
+
+    def heard(sql: str) -> None:
+        nonlocal seen
+        if seen >= 0 or sql == "BEGIN IMMEDIATE":
+            seen += 1
+        if seen == statement:
+            die()
+
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(heard)
+        return connection
+
+    sqlite3.connect = traced  # type: ignore[assignment]
+
+
+def die_around(name: str, *, before: bool) -> None:
+    """Kills this process before or after the next call of a function of `os`."""
+    real: Callable[..., Any] = getattr(os, name)
+
+    def deadly(*args: Any, **options: Any) -> None:
+        if not before:
+            real(*args, **options)
+        die()
+
+    setattr(os, name, deadly)
+
+
+async def write_pairs(path: str, first: int, count: int, at: dict[str, Any]) -> None:
+    """Writes revisions of a pair of documents, telling before and after each."""
+    store = SQLiteStore(path)
+    await by_words(store, "shared")
+    if "statement" in at:
+        die_at(at["statement"])
+        await store.aclose()  # connections opened from now on are watched
+        store = SQLiteStore(path)
+    if "os" in at:
+        die_around(at["os"], before=at["before"])
+    for number in range(first, first + count):
+        say(begin=number)
+        await put(store, *(version(name, number) for name in PAIR))
+        say(done=number)
+        if number % 3 == 0:
+            await by_words(store, "shared")
+    await store.aclose()
+    say(closed=True)
+
+
+async def write_and_search(path: str, name: str, writers: int, writes: int, reads: int) -> None:
+    """Writes documents of its own from several tasks while others search for all documents."""
+    store = SQLiteStore(path, timeout=60)
+
+    async def write(task: int) -> None:
+        for number in range(1, writes + 1):
+            await put(store, version(f"{name}{task}", number))
+
+    async def read() -> None:
+        for _ in range(reads):
+            for hits in (
+                await by_words(store, "shared", 1000),
+                await by_vector(store, axis(0), 1000),
+            ):
+                for document in {hit.passage_id.split(":")[0] for hit in hits}:
+                    seen = versions_of(hits, document)
+                    assert len(seen) == PARTS, document
+                    assert len(set(seen)) == 1, document
+
+    async with asyncio.TaskGroup() as group:
+        for task in range(writers):
+            group.create_task(write(task))
+        for _ in range(2):
+            group.create_task(read())
+    await store.aclose()
+    say(finished=name)
+
+
+def use_over_a_fork(path: str) -> None:
+    """Uses one store object in this process, in a fork of it, and here again."""
+    store = SQLiteStore(path)
+
+    async def use(number: int) -> None:
+        await put(store, version("left", number))
+        hits = await by_words(store, "shared", 100)
+        say(seen=sorted(set(versions_of(hits, "left"))))
+
+    asyncio.run(use(1))
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        pid = os.fork()  # newer Pythons warn of threads here, and they are the point
+    if pid == 0:
+        asyncio.run(use(2))
+        asyncio.run(store.aclose())
+        return
+    os.waitpid(pid, 0)
+    asyncio.run(use(3))
+    asyncio.run(store.aclose())
+    say(closed=True)
+
+
+COMMANDS = {
+    "write_pairs": write_pairs,
+    "write_and_search": write_and_search,
+    "use_over_a_fork": use_over_a_fork,
+}
+
+
+def main() -> None:
+    """Forks a process per command and tells how each ended; ends with the input."""
+    running: set[int] = set()
+    np.random.default_rng()  # loaded before the first fork
+    say(ready=True)
+    for line in sys.stdin:
+        commands = json.loads(line)
+        for command in commands:
+            name = command.pop("command")
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    doing = COMMANDS[name](**command)
+                    if doing is not None:
+                        asyncio.run(doing)
+                    code = 0
+                finally:
+                    sys.stderr.flush()
+                    os._exit(code)
+            running.add(pid)
+            say(pid=pid)
+        while running:
+            pid, status = os.wait()
+            running.discard(pid)
+            say(
+                ended=pid,
+                signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+                code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1,
+            )
+
+
+if __name__ == "__main__":
+    main()
