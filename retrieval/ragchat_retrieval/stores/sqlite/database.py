@@ -46,7 +46,11 @@ _WAL_LIMIT = 64 * 1024 * 1024
 _PAUSE = 0.01
 """Seconds between two tries where SQLite itself does not wait."""
 
-_inherited: list[_Lane | None] = []
+_SMALLEST = 512
+"""Bytes of the smallest SQLite file that is not empty."""
+
+_inherited: list[_Lane] = []
+"""Lanes of a parent process that were at work during the fork; never touched again."""
 
 
 class Database:
@@ -154,8 +158,9 @@ class Database:
 
     def _after_fork(self) -> None:
         if self._pid != os.getpid():
-            # A connection must not cross a fork, and closing it here would disturb its owner.
-            _inherited.extend((self._reader, self._writer))
+            for lane in {self._reader, self._writer} - {None}:
+                if lane is not None:
+                    lane.abandon()
             self._reader = self._writer = None
             self._pid = os.getpid()
 
@@ -192,7 +197,8 @@ class Database:
         return result
 
     def _connect(self, *, write: bool) -> sqlite3.Connection:
-        if self.read_only and not self.in_memory:
+        self._check_size()
+        if self.read_only:
             return self._connect_read_only()
         target = self.path if self.in_memory else f"{Path(self.path).absolute().as_uri()}?mode=rwc"
         connection = self._open(target, cache=_WRITER_CACHE if write else _READER_CACHE)
@@ -204,6 +210,14 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _check_size(self) -> None:
+        """Refuses a short file of something else, which SQLite would take for an empty database."""
+        # Looking inside is out of the question: closing any handle on the file would drop the locks
+        # that this process holds on it.
+        path = Path(self.path)
+        if not self.in_memory and path.is_file() and 0 < path.stat().st_size < _SMALLEST:
+            raise NotAStore(f"{self.path} is no SQLite database", store=NAME)
 
     def _connect_read_only(self) -> sqlite3.Connection:
         uri = f"{Path(self.path).absolute().as_uri()}?mode=ro"
@@ -270,6 +284,7 @@ class _Lane:
         self._connect = connect
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        self._active: set[int] = set()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -286,13 +301,30 @@ class _Lane:
         for connection in self._connections:
             connection.close()
 
+    def abandon(self) -> None:
+        """Lets go, in a forked process, of connections that its parent opened and still uses.
+
+        Closing them frees what SQLite keeps in this process about the file, which would be wrong
+        here; it takes no lock of the parent away. One at work cannot be closed and is left alone.
+        """
+        if self._active:
+            _inherited.append(self)
+        else:
+            for connection in self._connections:
+                connection.close()
+
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with typed_errors():
-            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = self._connect()
-                self._connections.append(connection)
-            return work(connection)
+        thread = threading.get_ident()
+        self._active.add(thread)
+        try:
+            with typed_errors():
+                connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+                if connection is None:
+                    connection = self._local.connection = self._connect()
+                    self._connections.append(connection)
+                return work(connection)
+        finally:
+            self._active.discard(thread)
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
