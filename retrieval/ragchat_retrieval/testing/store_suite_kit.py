@@ -75,7 +75,7 @@ def revision(
     document = Document(
         document_id, "\n\n".join(texts), title=title, source=source, metadata=metadata or {}
     )
-    passages, start, line = [], 0, 1
+    passages, start, line, digest = [], 0, 1, document.digest
     for ordinal, text in enumerate(texts):
         passages.append(
             Passage(
@@ -88,7 +88,7 @@ def revision(
                 lines=Lines(line, line + text.count("\n")),
                 span=Span(start, start + len(text)),
                 ordinal=ordinal,
-                digest=document.digest,
+                digest=digest,
             )
         )
         start += len(text) + 2

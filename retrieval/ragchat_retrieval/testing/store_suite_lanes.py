@@ -65,7 +65,7 @@ class KeywordLaneContract:
     """What searching by words promises."""
 
     async def test_scores_are_those_of_bm25(self, store: Store) -> None:
-        """Scores equal a plain reference over exact statistics, also after replaces and removals."""
+        """Scores equal a plain reference over exact statistics, also after replacements."""
         gone = revision("gone", "valve boiler pump pump pump")
         given = [revision(f"d{n}", text) for n, text in enumerate(TEXTS)]
         await put(store, gone, revision("d0", "red red wording that is replaced"))
