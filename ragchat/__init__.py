@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import ragchat_retrieval
 
 if TYPE_CHECKING:
-    from ragchat import errors, testing
+    from ragchat import errors, sync, testing
     from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
     from ragchat.citations import Annotation, Citations, Mention, URLCitation
     from ragchat.conversation import ConversationQuery
@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from ragchat.expansion import MultiQueryExpander
     from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
     from ragchat.models import ChatModel
+    from ragchat.prepare import Preparer
+    from ragchat.prepared import PreparedRequest, PreparedStream, Retrieval
     from ragchat.request import ChatRequest
     from ragchat.reranking import LLMReranker
+    from ragchat.tokens import TokenCounting, counter_for
     from ragchat.transforms import (
         CompressionTransformer,
         HistoryExpansionTransformer,
@@ -85,18 +88,25 @@ __all__ = [
     "ModelReplyError",
     "MultiQueryExpander",
     "NoFinalUserMessage",
+    "PreparedRequest",
+    "PreparedStream",
+    "Preparer",
     "RefusedModelOutput",
+    "Retrieval",
     "RewriteTransformer",
     "SupportingSentence",
+    "TokenCounting",
     "TranslationTransformer",
     "TruncatedModelOutput",
     "URLCitation",
     "UnknownCitation",
     "UnsupportedMedia",
     "chain",
+    "counter_for",
     "errors",
     "extractive_answer",
     "rerank",
+    "sync",
     "testing",
 ]
 __all__ += ragchat_retrieval.__all__
@@ -134,8 +144,11 @@ _HOMES = {
     "ragchat.expansion": ("MultiQueryExpander",),
     "ragchat.extractive": ("ExtractiveAnswer", "SupportingSentence", "extractive_answer"),
     "ragchat.models": ("ChatModel",),
+    "ragchat.prepare": ("Preparer",),
+    "ragchat.prepared": ("PreparedRequest", "PreparedStream", "Retrieval"),
     "ragchat.request": ("ChatRequest",),
     "ragchat.reranking": ("LLMReranker",),
+    "ragchat.tokens": ("TokenCounting", "counter_for"),
     "ragchat.transforms": (
         "CompressionTransformer",
         "HistoryExpansionTransformer",
@@ -146,7 +159,7 @@ _HOMES = {
     ),
     "ragchat_retrieval.rerank": ("rerank",),
 }
-_MODULES = frozenset({"errors", "testing"})
+_MODULES = frozenset({"errors", "sync", "testing"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _HOME |= dict.fromkeys(ragchat_retrieval.__all__, "ragchat_retrieval")
 

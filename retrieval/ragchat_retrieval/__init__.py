@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     )
     from ragchat_retrieval.context import format_context
     from ragchat_retrieval.diversity import mmr
-    from ragchat_retrieval.embedders import CachedEmbedder, HashingEmbedder, LocalEmbedder
+    from ragchat_retrieval.embedders import (
+        CachedEmbedder,
+        HashingEmbedder,
+        LocalEmbedder,
+        OllamaEmbedder,
+        OpenAIEmbedder,
+        embedder_from_env,
+    )
     from ragchat_retrieval.errors import (
         DeadlineExceeded,
         DocumentNotUTF8,
@@ -81,9 +88,12 @@ if TYPE_CHECKING:
         validate_key,
     )
     from ragchat_retrieval.fusion import RRF, Weighted
-    from ragchat_retrieval.ingest import IngestReport
+    from ragchat_retrieval.index import HybridIndex
+    from ragchat_retrieval.ingest import IngestReport, ingest_directory, records
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.metadata import Metadata
+    from ragchat_retrieval.opening import in_memory, open_index, quickstart
+    from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
     from ragchat_retrieval.policy import Policy, StagePolicy
     from ragchat_retrieval.ports import (
         Capabilities,
@@ -97,6 +107,8 @@ if TYPE_CHECKING:
         StoreCounts,
     )
     from ragchat_retrieval.rerank import Rerank
+    from ragchat_retrieval.stores.memory import MemoryStore
+    from ragchat_retrieval.stores.sqlite import SQLiteStore
     from ragchat_retrieval.trace import Degradation, StageEvent, StageTiming, Trace
     from ragchat_retrieval.values import (
         Candidate,
@@ -135,6 +147,7 @@ __all__ = [
     "HashingEmbedder",
     "HeadingSplitter",
     "Hit",
+    "HybridIndex",
     "Identity",
     "IdentityMismatch",
     "In",
@@ -158,12 +171,15 @@ __all__ = [
     "Lte",
     "MMRExplanation",
     "MalformedRanking",
+    "MemoryStore",
     "Metadata",
     "MissingExtra",
     "Ne",
     "NotAStore",
     "NotExists",
+    "OllamaEmbedder",
     "Op",
+    "OpenAIEmbedder",
     "ParagraphSplitter",
     "Passage",
     "PassageIDConflict",
@@ -176,8 +192,10 @@ __all__ = [
     "Reranker",
     "ResetUnsupported",
     "RetrievalError",
+    "RetrievalPipeline",
     "Retriever",
     "Revision",
+    "SQLiteStore",
     "ScopeViolation",
     "SearchResult",
     "Span",
@@ -198,11 +216,19 @@ __all__ = [
     "Weighted",
     "WholeText",
     "as_filterable",
+    "embedder_from_env",
+    "fallback",
+    "federate",
     "format_context",
+    "in_memory",
     "in_values",
+    "ingest_directory",
     "is_semantic",
     "mmr",
+    "open_index",
+    "quickstart",
     "recommended_profile",
+    "records",
     "validate_key",
 ]
 
@@ -217,7 +243,14 @@ _HOMES = {
     ),
     "ragchat_retrieval.context": ("format_context",),
     "ragchat_retrieval.diversity": ("mmr",),
-    "ragchat_retrieval.embedders": ("CachedEmbedder", "HashingEmbedder", "LocalEmbedder"),
+    "ragchat_retrieval.embedders": (
+        "CachedEmbedder",
+        "HashingEmbedder",
+        "LocalEmbedder",
+        "OllamaEmbedder",
+        "OpenAIEmbedder",
+        "embedder_from_env",
+    ),
     "ragchat_retrieval.errors": (
         "DeadlineExceeded",
         "DocumentNotUTF8",
@@ -277,9 +310,12 @@ _HOMES = {
         "validate_key",
     ),
     "ragchat_retrieval.fusion": ("RRF", "Weighted"),
-    "ragchat_retrieval.ingest": ("IngestReport",),
+    "ragchat_retrieval.index": ("HybridIndex",),
+    "ragchat_retrieval.ingest": ("IngestReport", "ingest_directory", "records"),
     "ragchat_retrieval.lexical": ("Analyzer",),
     "ragchat_retrieval.metadata": ("Metadata",),
+    "ragchat_retrieval.opening": ("in_memory", "open_index", "quickstart"),
+    "ragchat_retrieval.pipeline": ("RetrievalPipeline", "fallback", "federate"),
     "ragchat_retrieval.policy": ("Policy", "StagePolicy"),
     "ragchat_retrieval.ports": (
         "Capabilities",
@@ -293,6 +329,8 @@ _HOMES = {
         "StoreCounts",
     ),
     "ragchat_retrieval.rerank": ("Rerank",),
+    "ragchat_retrieval.stores.memory": ("MemoryStore",),
+    "ragchat_retrieval.stores.sqlite": ("SQLiteStore",),
     "ragchat_retrieval.trace": ("Degradation", "StageEvent", "StageTiming", "Trace"),
     "ragchat_retrieval.values": (
         "Candidate",
