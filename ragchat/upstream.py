@@ -146,10 +146,7 @@ async def _opened(create: Callable[..., Foreign], params: dict[str, Any]) -> _Up
         response = await response
     if isinstance(response, AsyncIterable):
         return _AsyncUpstream(response)
-    # A whole completion is a pydantic model, and those are iterable too.
-    if not isinstance(response, Iterable) or isinstance(response, str | Mapping | BaseModel):
-        raise EmptyResponse("the chat model returned no stream")
-    return _SyncUpstream(response, worker or _Worker(response))
+    return _SyncUpstream(checked_stream(response), worker or _Worker(response))
 
 
 class _AsyncUpstream:
@@ -214,7 +211,7 @@ class _Worker:
         if self._lock.acquire(blocking=False):
             try:
                 response, self._response = self._response, None
-                _close(response)
+                close_stream(response)
             finally:
                 self._lock.release()
 
@@ -232,6 +229,25 @@ class _Worker:
                 self.close()
 
 
+def checked_stream(response: object) -> Iterable[Foreign]:
+    """Returns what a sync ``create`` returned, if it is a stream.
+
+    Raises:
+        EmptyResponse: It is none.
+    """
+    # A whole completion is a pydantic model, and those are iterable too.
+    if not isinstance(response, Iterable) or isinstance(response, str | Mapping | BaseModel):
+        raise EmptyResponse("the chat model returned no stream")
+    return response
+
+
+def close_stream(stream: object) -> None:
+    """Closes a sync stream or iterator, if it can be closed."""
+    close = getattr(stream, "close", None)
+    if callable(close):
+        close()
+
+
 async def _aclose(stream: object) -> None:
     """Closes a stream by whichever method it has."""
     for name in ("aclose", "close"):
@@ -244,9 +260,3 @@ async def _aclose(stream: object) -> None:
     leave = getattr(stream, "__aexit__", None)
     if callable(leave):
         await leave(None, None, None)
-
-
-def _close(stream: object) -> None:
-    close = getattr(stream, "close", None)
-    if callable(close):
-        close()
