@@ -26,6 +26,7 @@ from ragchat_retrieval.values import Candidate, Query, SearchResult
 
 if TYPE_CHECKING:
     from ragchat.prepared import Skipped
+    from ragchat_retrieval.options import FilterLike
     from ragchat_retrieval.trace import Degradation, StageEvent
 
 Retriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
@@ -95,8 +96,8 @@ class Preparer:
     def with_options(
         self,
         *,
-        scope: object = None,
-        filter: object = _UNSET,  # noqa: A002 - the field's name
+        scope: FilterLike = None,
+        filter: FilterLike | _Unset = _UNSET,  # noqa: A002 - the field's name
         top_k: int | _Unset | None = _UNSET,
         deadline: float | _Unset | None = _UNSET,
         on_stage: Callable[[StageEvent], object] | _Unset | None = _UNSET,

@@ -1,0 +1,382 @@
+"""The blocking face."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from ragchat import sync
+from ragchat.augment import IdentityAugmenter
+from ragchat.errors import EmptyResponse
+from ragchat.portal import portal
+from ragchat.testing import ScriptedChatModel
+from ragchat_retrieval.errors import InvalidQuery
+from ragchat_retrieval.values import Candidate, Document, Passage, Query
+
+GUARD = 30
+MESSAGES = [{"role": "user", "content": "q"}]
+
+
+def found(*texts: str) -> list[Candidate]:
+    return [Candidate(Passage(text, id=text), 1.0) for text in texts]
+
+
+def prepared(**options) -> sync.PreparedRequest:
+    preparer = sync.Preparer(lambda _: found("fact"), augmenter=IdentityAugmenter(), **options)
+    return preparer.prepare(messages=MESSAGES, model="m")
+
+
+def text_of(chunks) -> str:
+    return "".join(c.choices[0].delta.content or "" for c in chunks)
+
+
+def test_a_request_is_prepared_and_answered_without_any_await():
+    model = ScriptedChatModel("the answer")
+    made = sync.Preparer(lambda _: found("fact")).prepare({"messages": MESSAGES})
+    assert made.question == "q"
+    assert "fact" in made.request["messages"][0]["content"]
+    assert made.retrieval.citations.resolve("[1]").text == "fact"
+    for create in (model.create, model.create_sync):
+        assert made.call(create).choices[0].message.content == "the answer"
+        with made.stream(create) as chunks:
+            assert text_of(chunks) == "the answer"
+    assert [s.closes for s in model.streams] == [1, 1]
+    assert "stream" not in model.calls[0]
+
+
+def test_options_and_tool_rounds_are_those_of_the_async_classes():
+    events = []
+    preparer = sync.Preparer(lambda _: found("a", "b")).with_options(
+        top_k=1, on_stage=events.append
+    )
+    made = preparer.prepare(messages=MESSAGES)
+    assert len(made.retrieval.candidates) == 1
+    assert len(events) == 6
+    longer = made.with_messages([{"role": "assistant", "content": "x"}])
+    assert len(longer.request["messages"]) == 2
+
+
+def test_the_index_has_blocking_methods():
+    import ragchat_retrieval.opening
+
+    progress = []
+    with sync.HybridIndex(ragchat_retrieval.opening.quickstart()) as index:
+        report = index.ingest(
+            Document("a", "The Go build cache lives in ~/Library/Caches/go-build.", source="n"),
+            Document("b", "Tea is hot."),
+            on_progress=progress.append,
+        )
+        assert (report.documents, progress[-1]) == (2, 1.0)
+        best = index.search("where is the Go build cache?", top_k=1)[0]
+        assert best.passage.text.startswith("The Go build cache")
+        assert [len(row) for row in index.search_batch(["cache", ""], top_k=1)] == [1, 0]
+        made = sync.Preparer(index.retriever(top_k=1)).prepare(
+            messages=[{"role": "user", "content": "where is the Go build cache?"}]
+        )
+        assert made.retrieval.candidates[0].passage.document_id == "a"
+        assert index.describe().documents == 2
+        assert list(index.document_ids()) == ["a", "b"]
+        assert index.remove(source="n") == 1
+        assert index.embed() == 0
+        assert index.corpus("other").describe().documents == 0
+        index.reset()
+        assert index.describe().documents == 0
+
+
+def test_open_index_opens_at_once_and_closes_with_its_block():
+    with sync.open_index("memory://", embedder=None) as index:
+        index.ingest(Document("a", "red apple"))
+        assert len(index.search("apple")) == 1
+
+
+def test_run_returns_results_and_raises_errors_as_they_are():
+    error = InvalidQuery("x")
+
+    async def fail():
+        raise error
+
+    with pytest.raises(InvalidQuery) as caught:
+        sync.run(fail())
+    assert caught.value is error
+    assert sync.run(asyncio.sleep(0, "done")) == "done"
+
+
+async def test_it_works_beside_a_running_loop():
+    assert prepared().question == "q"
+
+
+def test_it_works_from_many_threads_at_once():
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(prepared())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GUARD)
+    assert len(results) == 8
+
+
+def test_one_loop_serves_the_whole_process():
+    async def loop():
+        return asyncio.get_running_loop()
+
+    assert sync.run(loop()) is sync.run(loop())
+
+
+def test_a_call_from_its_own_loop_is_refused_instead_of_hanging():
+    async def nested():
+        return prepared()
+
+    with pytest.raises(RuntimeError, match="own event loop"):
+        sync.run(nested())
+
+
+def test_a_sync_stage_may_use_the_blocking_face():
+    def retrieve(query: Query) -> list[Candidate]:
+        return sync.run(asyncio.sleep(0, found("inner")))
+
+    made = sync.Preparer(retrieve).prepare(messages=MESSAGES)
+    assert made.retrieval.citations[1].text == "inner"
+
+
+def test_context_variables_are_carried_into_stages_calls_and_streams():
+    variable = contextvars.ContextVar("variable", default="unset")
+    seen = []
+
+    async def retrieve(query):
+        seen.append(variable.get())
+        return found("a")
+
+    async def create(**params):
+        seen.append(variable.get())
+        return iter("x") if params.get("stream") else "ok"
+
+    variable.set("mine")
+    request = sync.Preparer(retrieve).prepare(messages=MESSAGES)
+    request.call(create)
+    assert len(list(request.stream(create))) == 1
+    assert seen == ["mine"] * 3
+
+
+class Upstream:
+    """A stream, async or sync, that knows who touched it."""
+
+    def __init__(self, *chunks, error=None):
+        self.chunks, self.error = list(chunks), error
+        self.closes = 0
+        self.tasks, self.threads = set(), set()
+
+    async def create(self, **params):
+        self.tasks.add(asyncio.current_task())
+        return self
+
+    def create_sync(self, **params):
+        self.threads.add(threading.current_thread())
+        return SyncView(self)
+
+    def __aiter__(self):
+        return self
+
+    def take(self):
+        if self.chunks:
+            return self.chunks.pop(0)
+        if self.error:
+            raise self.error
+        return None
+
+    async def __anext__(self):
+        self.tasks.add(asyncio.current_task())
+        chunk = self.take()
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self):
+        self.tasks.add(asyncio.current_task())
+        self.closes += 1
+
+
+class SyncView:
+    def __init__(self, upstream: Upstream):
+        self.upstream = upstream
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.upstream.threads.add(threading.current_thread())
+        chunk = self.upstream.take()
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    def close(self):
+        self.upstream.closes += 1
+
+
+@pytest.mark.parametrize("kind", ["create", "create_sync"])
+def test_a_stream_is_closed_once_however_it_is_left(kind):
+    request = prepared()
+    whole = Upstream("a", "b")
+    assert list(request.stream(getattr(whole, kind))) == ["a", "b"]
+
+    early = Upstream("a", "b")
+    with request.stream(getattr(early, kind)) as chunks:
+        for _ in chunks:
+            break
+    assert list(chunks) == []
+    chunks.close()
+
+    dropped = Upstream("a", "b")
+    assert next(request.stream(getattr(dropped, kind))) == "a"
+    gc.collect()
+    assert [u.closes for u in (whole, early, dropped)] == [1, 1, 1]
+
+    unread = Upstream("a")
+    with request.stream(getattr(unread, kind)):
+        pass
+    assert (unread.closes, unread.tasks, unread.threads) == (0, set(), set())
+
+    broken = Upstream("a", error=OSError("cut"))
+    with pytest.raises(OSError, match="cut"):
+        list(request.stream(getattr(broken, kind)))
+    assert broken.closes == 1
+
+
+def test_an_async_stream_is_owned_by_a_single_task_and_a_sync_one_stays_in_the_callers_thread():
+    upstream = Upstream("a", "b")
+    with prepared().stream(upstream.create) as chunks:
+        next(chunks)
+    assert len(upstream.tasks) == 1
+    direct = Upstream("a", "b")
+    list(prepared().stream(direct.create_sync))
+    assert direct.threads == {threading.current_thread()}
+
+
+def test_a_plain_function_may_return_a_coroutine():
+    model = ScriptedChatModel("hello")
+    request = prepared()
+
+    def create(**params):
+        return model.create(**params)
+
+    assert request.call(create).choices[0].message.content == "hello"
+    assert text_of(request.stream(create)) == "hello"
+
+
+def test_nothing_in_return_is_an_empty_response():
+    async def nothing(**params):
+        return None
+
+    for create in (nothing, lambda **_: None):
+        with pytest.raises(EmptyResponse):
+            prepared().call(create)
+        with pytest.raises(EmptyResponse):
+            next(prepared().stream(create))
+
+
+def test_ctrl_c_stops_the_work_before_it_goes_on():
+    started, stopped = threading.Event(), threading.Event()
+
+    async def work():
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            stopped.set()
+
+    main = threading.get_ident()
+
+    def interrupt():
+        assert started.wait(GUARD)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        sync.run(work())
+    assert stopped.is_set()
+    thread.join(GUARD)
+
+
+def test_a_loop_that_was_stopped_is_replaced():
+    before = portal()
+    before.stop()
+    assert prepared().question == "q"
+    assert portal() is not before
+
+
+SCRIPT = """
+import os, sys
+from ragchat import sync
+from ragchat.testing import ScriptedChatModel
+from ragchat_retrieval.values import Candidate, Passage
+
+preparer = sync.Preparer(lambda _: [Candidate(Passage("fact"), 1.0)])
+messages = [{"role": "user", "content": "q"}]
+model = ScriptedChatModel("ok")
+
+def answer():
+    prepared = preparer.prepare(messages=messages)
+    return prepared.call(model.create).choices[0].message.content
+
+assert answer() == "ok"
+"""
+
+
+def run_script(tail: str, child_env: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + textwrap.dedent(tail)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=child_env,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_it_works_in_forked_children(child_env):
+    out = run_script(
+        """
+        pid = os.fork()
+        if pid == 0:
+            print(answer(), flush=True)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        print(answer())
+        """,
+        child_env,
+    )
+    assert out.split() == ["ok", "ok"]
+
+
+def test_a_process_ends_although_a_stream_is_left_open(child_env):
+    out = run_script(
+        """
+        class Endless:
+            def __aiter__(self):
+                return self
+            async def __anext__(self):
+                return "chunk"
+            async def aclose(self):
+                print("closed", flush=True)
+
+        async def create(**params):
+            return Endless()
+
+        stream = preparer.prepare(messages=messages).stream(create)
+        print(next(stream))
+        """,
+        child_env,
+    )
+    assert out.split() == ["chunk", "closed"]
