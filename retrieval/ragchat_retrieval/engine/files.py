@@ -144,6 +144,7 @@ def _arrays(snapshot: Snapshot) -> dict[str, list[NDArray[Any]]]:
         "keys": [snapshot.all_keys],
         "lengths": [snapshot.lengths],
         "vocabulary.ids": [term_ids],
+        "vocabulary.named": [np.array([snapshot.vocabulary.named])],
         "matrix.positions": [matrix.positions],
         "matrix.rows": [matrix.rows],
         "matrix.largest": [np.array([matrix.largest])],
@@ -185,6 +186,7 @@ def _snapshot(arrays: Mapping[str, NDArray[Any]]) -> Snapshot:
         vocabulary=Vocabulary(
             StringTable(*(arrays[f"vocabulary.{name}"] for name in _STRINGS)),
             arrays["vocabulary.ids"],
+            named=bool(arrays["vocabulary.named"][0]),
         ),
         columns=Columns(columns, rows),
         matrix=Matrix(

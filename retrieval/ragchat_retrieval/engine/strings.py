@@ -132,6 +132,9 @@ class StringTable:
 
 EMPTY = StringTable.of(())
 
+_LOADED_BEYOND = 20_000
+"""Postings of a write beyond which a vocabulary from a file is read whole."""
+
 
 class Vocabulary:
     """Terms and their ids. Grows at its end; readers of older states see ids without postings.
@@ -139,38 +142,45 @@ class Vocabulary:
     Args:
         base: A table from a file to start from; its positions index `base_ids`.
         base_ids: Their ids.
+        named: Whether the ids are the caller's, who may use any of them again.
     """
 
-    __slots__ = ("_base", "_base_ids", "_named", "_next", "_own")
+    __slots__ = ("_base", "_base_ids", "_next", "_own", "named")
 
     def __init__(
-        self, base: StringTable = EMPTY, base_ids: NDArray[np.int32] | None = None
+        self,
+        base: StringTable = EMPTY,
+        base_ids: NDArray[np.int32] | None = None,
+        *,
+        named: bool = False,
     ) -> None:
         self._base = base
         self._base_ids = np.zeros(0, np.int32) if base_ids is None else base_ids
         self._next = int(self._base_ids.max()) + 1 if len(self._base_ids) else 0
         self._own = _Assigned(self)
-        self._named = False
+        self.named = named
 
     def lookup(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """Returns the ids of terms, −1 for unknown ones."""
-        found = np.array([dict.get(self._own, term, -1) for term in terms], np.int64)
-        if len(self._base):
+        # Read before the dict: what a writer moves from one to the other is in the dict by then.
+        base, base_ids = self._base, self._base_ids
+        own = self._own
+        found = np.array([dict.get(own, term, -1) for term in terms], np.int64)
+        if len(base):
             missing = np.flatnonzero(found < 0)
-            encoded = [
-                terms[position].encode("utf-8", "surrogatepass") for position in missing.tolist()
-            ]
-            at = self._base.first(encoded)
-            found[missing[at >= 0]] = self._base_ids[at[at >= 0]]
+            at = base.first([_utf8(terms[position]) for position in missing.tolist()])
+            found[missing[at >= 0]] = base_ids[at[at >= 0]]
         return found
 
     def assign(self, terms: Iterable[str], count: int) -> NDArray[np.int32]:
         """Returns the ids of `count` terms, giving new ids to unknown ones."""
+        if count > _LOADED_BEYOND:
+            self._load()
         return np.fromiter(map(self._own.__getitem__, terms), np.int32, count)
 
     def name(self, names: Mapping[str, int]) -> None:
         """Takes ids that the caller has given to terms."""
-        self._named = True
+        self.named = True
         self._own.update(names)
         self._next = max(self._next, max(names.values(), default=-1) + 1)
 
@@ -180,19 +190,28 @@ class Vocabulary:
         Args:
             used: Ids that occur, ascending.
         """
-        if self._named or len(self._own) + len(self._base) <= 2 * len(used) + 1024:
+        if self.named or len(self._own) + len(self._base) <= 2 * len(used) + 1024:
             return self
-        table, ids = self.table()
-        kept = np.flatnonzero(np.isin(ids, used))
-        result = Vocabulary(table.take(kept), ids[kept])
+        self._load()
+        occurs = set(used.tolist())
+        result = Vocabulary()
+        result._own.update((term, id_) for term, id_ in self._own.items() if id_ in occurs)
         result._next = self._next  # ids are never given twice
         return result
 
     def table(self) -> tuple[StringTable, NDArray[np.int32]]:
         """Returns all terms with their ids, for a file."""
-        base = dict(zip(self._base.all(), self._base_ids.tolist(), strict=True))
-        base.update(self._own)
-        return StringTable.of(list(base)), np.fromiter(base.values(), np.int32, len(base))
+        self._load()
+        own = self._own
+        return StringTable.of(list(own)), np.fromiter(own.values(), np.int32, len(own))
+
+    def _load(self) -> None:
+        """Moves what the file holds into the dict, which is faster to ask and costs more memory."""
+        if len(self._base):
+            whole = _Assigned(self)
+            whole.update(zip(self._base.all(), self._base_ids.tolist(), strict=True))
+            whole.update(self._own)
+            self._own, self._base = whole, EMPTY
 
     def new_id(self, term: str) -> int:
         """Returns the id of a term that was not asked for yet, from the file or a new one."""
@@ -202,6 +221,11 @@ class Vocabulary:
                 return int(self._base_ids[at])
         self._next += 1
         return self._next - 1
+
+
+def _utf8(text: str) -> bytes:
+    # A lone surrogate gives bytes that no stored string has.
+    return text.encode("utf-8", "surrogatepass")
 
 
 class _Assigned(dict[str, int]):

@@ -46,6 +46,8 @@ T = TypeVar("T")
 _INLINE_ROWS = 200_000
 _INLINE_FLOATS = 2_000_000
 _INLINE_TESTS = 2_000
+_INLINE_WRITES = 1_000
+_INLINE_TERMS = 64
 _INLINE_PASSAGES = 50
 _INLINE_IDS = 500
 
@@ -250,8 +252,9 @@ class MemoryStore:
 
         return await _work(
             work,
-            small=snapshot.rows <= _INLINE_TESTS
-            or (snapshot.rows <= _INLINE_ROWS and snapshot.has_mask(filter, scope)),
+            small=len(terms) <= _INLINE_TERMS
+            and snapshot.rows <= _INLINE_ROWS
+            and (_is_small(snapshot) or snapshot.has_mask(filter, scope)),
         )
 
     async def score_text(
@@ -265,7 +268,8 @@ class MemoryStore:
             scores = snapshot.score_text(terms, rows)
             return dict(zip(snapshot.ids(rows), scores.tolist(), strict=True))
 
-        return await _work(work, small=_few(snapshot, passage_ids, scope))
+        few = len(terms) <= _INLINE_TERMS and _few(snapshot, passage_ids, scope)
+        return await _work(work, small=few)
 
     async def search_vector(
         self,
@@ -286,7 +290,7 @@ class MemoryStore:
             return hits(snapshot, snapshot.search_vector(query, limit, mask))
 
         fast = snapshot.rows * snapshot.dimension <= _INLINE_FLOATS
-        known = snapshot.rows <= _INLINE_TESTS or snapshot.has_mask(filter, scope)
+        known = _is_small(snapshot) or snapshot.has_mask(filter, scope)
         return await _work(work, small=fast and known)
 
     async def score_vector(
@@ -318,7 +322,8 @@ class MemoryStore:
             with corpus.lock:
                 return work(corpus)
 
-        # The loop never waits for another thread's write.
+        # A write may merge much of what is there. And the loop never waits for a thread's write.
+        small = small and corpus.state.snapshot.rows <= _INLINE_WRITES
         if small and corpus.lock.acquire(blocking=False):
             try:
                 return work(corpus)

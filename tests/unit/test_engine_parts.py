@@ -1,0 +1,125 @@
+"""The small parts of the engine: string tables, growing arrays, selection."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragchat_retrieval.engine.growing import Growing
+from ragchat_retrieval.engine.select import ranked, top
+from ragchat_retrieval.engine.strings import StringTable, Vocabulary
+
+STRINGS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=12)
+# Two different strings with one CRC-32.
+COLLIDING = ("plumless", "buckeroo")
+
+
+@given(STRINGS, STRINGS, st.data())
+def test_a_table_finds_strings_and_gives_them_back(
+    one: list[str], other: list[str], data: st.DataObject
+) -> None:
+    """Joined and thinned tables too; a string that occurs twice is found at both positions."""
+    table = StringTable.joined([StringTable.of(one), StringTable.of(other)])
+    strings = [*one, *other]
+    kept = sorted(data.draw(st.sets(st.integers(0, max(len(strings) - 1, 0))))) if strings else []
+    for case, expected in (
+        (table, strings),
+        (table.take(np.array(kept, np.int64)), [strings[n] for n in kept]),
+    ):
+        assert case.all() == expected
+        assert len(case) == len(expected)
+        assert case.get(np.arange(len(expected))) == expected
+        wanted = [string.encode() for string in (*expected, "missing string")]
+        places = [[n for n, s in enumerate(expected) if s.encode() == w] for w in wanted]
+        assert case.find(wanted) == places
+        assert case.first(wanted).tolist() == [p[0] if p else -1 for p in places]
+
+
+def test_strings_with_one_hash_are_told_apart() -> None:
+    table = StringTable.of(COLLIDING)
+    assert len(set(table.hashes.tolist())) == 1
+    assert table.first([s.encode() for s in COLLIDING]).tolist() == [0, 1]
+    assert table.find([COLLIDING[1].encode()]) == [[1]]
+    assert StringTable.of(COLLIDING[:1]).first([COLLIDING[1].encode()]).tolist() == [-1]
+
+
+def test_a_vocabulary_numbers_terms_once() -> None:
+    vocabulary = Vocabulary()
+    assert vocabulary.assign(["a", "b", "a"], 3).tolist() == [0, 1, 0]
+    assert vocabulary.lookup(["b", "c", "\ud800"]).tolist() == [1, -1, -1]
+    assert vocabulary.assign(["c"], 1).tolist() == [2]
+
+
+@pytest.mark.parametrize("count", [3, 30_000])
+def test_a_vocabulary_goes_on_from_a_table(count: int) -> None:
+    """Few new terms are looked up in the table, many make it load; ids are the same."""
+    table, ids = Vocabulary().table()
+    assert (len(table), len(ids)) == (0, 0)
+    vocabulary = Vocabulary(StringTable.of(["x", "y"]), np.array([7, 3], np.int32))
+    assert vocabulary.lookup(["y", "x", "z"]).tolist() == [3, 7, -1]
+    terms = ["y", "new", "x"] * (count // 3)
+    assert vocabulary.assign(terms, count).tolist()[:3] == [3, 8, 7]
+    assert vocabulary.lookup(["y", "x", "new", "z"]).tolist() == [3, 7, 8, -1]
+    table, ids = vocabulary.table()
+    assert dict(zip(table.all(), ids.tolist(), strict=True)) == {"x": 7, "y": 3, "new": 8}
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=8))
+def test_views_of_a_growing_array_never_change(parts: list[list[int]]) -> None:
+    growing = Growing(np.zeros(0, np.int64))
+    views, length = [], 0
+    for part in parts:
+        views.append(growing.extended(length, np.array(part, np.int64)))
+        length += len(part)
+    for number, view in enumerate(views):
+        assert view.tolist() == [value for part in parts[: number + 1] for value in part]
+
+
+def test_what_a_failed_write_appended_is_overwritten() -> None:
+    growing = Growing(np.array([1, 2]))
+    growing.extended(2, np.array([8, 9]))
+    assert growing.extended(2, np.array([3])).tolist() == [1, 2, 3]
+
+
+SCORES = st.lists(st.integers(-3, 6).map(float), max_size=60)
+
+
+@given(SCORES, st.integers(1, 70), st.sampled_from([-np.inf, 0.0]), st.sampled_from([0.0, 1.0]))
+def test_selection_keeps_the_best_and_all_ties(
+    scores: list[float], limit: int, floor: float, slack: float
+) -> None:
+    """Everything above the floor that is at most `slack` below the cut, and nothing else."""
+    for repeat in (1, 200):
+        array = np.tile(np.array(scores), repeat)
+        eligible = np.sort(array[array > floor])[::-1]
+        cut = eligible[limit - 1] - slack if len(eligible) > limit else -np.inf
+        expected = np.flatnonzero((array > floor) & (array >= cut))
+        assert top(array, limit, floor=floor, slack=slack).tolist() == expected.tolist()
+
+
+@given(SCORES, st.integers(1, 70))
+def test_ranking_orders_by_score_then_name(scores: list[float], limit: int) -> None:
+    names = [f"n{(7 * n) % 61:02}" for n in range(len(scores))]
+
+    def names_of(rows: np.ndarray) -> list[str]:
+        return [names[row] for row in rows.tolist()]
+
+    rows, kept = ranked(np.arange(len(scores)), np.array(scores), limit, names_of)
+    expected = sorted(range(len(scores)), key=lambda n: (-scores[n], names[n]))[:limit]
+    assert rows.tolist() == expected
+    assert kept.tolist() == [scores[n] for n in expected]
+
+
+def test_names_are_asked_only_where_scores_are_equal() -> None:
+    """So that ordering costs nothing for each row that is not tied."""
+    asked: list[int] = []
+
+    def names_of(rows: np.ndarray) -> list[str]:
+        asked.extend(rows.tolist())
+        return [str(row) for row in rows.tolist()]
+
+    rows, _ = ranked(np.arange(5), np.array([1.0, 5.0, 3.0, 3.0, 2.0]), 3, names_of)
+    assert rows.tolist() == [1, 2, 3]
+    assert asked == [2, 3]
