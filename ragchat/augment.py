@@ -97,6 +97,7 @@ class ContextualAugmenter:
     Raises:
         InvalidContextBudget: The limit is negative, or there is one and no counter.
         InvalidSetting: `encoding` or `order` is unknown, or a text is blank.
+        InvalidPrompt: A template that replaces ours lacks the evidence or the question.
     """
 
     instructions: str | None = None
@@ -125,6 +126,9 @@ class ContextualAugmenter:
     """``edges`` presents the most relevant passages first and last, and the least in the middle.
     Numbers go by relevance either way."""
 
+    _layout: Prompt = field(init=False, repr=False)
+    _empty: Prompt = field(init=False, repr=False)
+
     def __post_init__(self) -> None:
         if type(self.max_context_tokens) is not int or self.max_context_tokens < 0:
             raise InvalidContextBudget("max_context_tokens must be an integer, 0 or more")
@@ -138,6 +142,12 @@ class ContextualAugmenter:
             text = getattr(self, name)
             if text is not None and not text.strip():
                 raise InvalidSetting(name, "must not be blank")
+        layout = Prompt.load(
+            "augment", required=("evidence", "question"), optional=("encoding", "instructions")
+        )
+        empty = Prompt.load("augment_empty", required=("question",), optional=("message",))
+        object.__setattr__(self, "_layout", layout)
+        object.__setattr__(self, "_empty", empty)
 
     @property
     def rewrites(self) -> bool:
@@ -214,10 +224,7 @@ class ContextualAugmenter:
         return content
 
     def _with_evidence(self, question: str, evidence: str) -> str:
-        prompt = Prompt.load(
-            "augment", required=("evidence", "question"), optional=("encoding", "instructions")
-        )
-        text = prompt.render(
+        text = self._layout.render(
             instructions=self.instructions or "",
             encoding=self.encoding,
             evidence=evidence,
@@ -230,8 +237,7 @@ class ContextualAugmenter:
     def _without_evidence(self, question: str) -> str | None:
         if self.allow_empty_context:
             return None
-        prompt = Prompt.load("augment_empty", required=("question",), optional=("message",))
-        return prompt.render(message=self.empty_context_message or "", question=question)
+        return self._empty.render(message=self.empty_context_message or "", question=question)
 
 
 def counter_of(model: str | None) -> TokenCounter:

@@ -189,14 +189,18 @@ def test_settings_outside_their_range_are_refused_at_construction(settings):
         ContextualAugmenter(**settings)
 
 
+@pytest.mark.parametrize("template", ["{{ question }}", "{{ evidence }}", "{% if %}"])
+def test_a_replaced_template_that_lacks_a_variable_fails_at_construction(
+    template, tmp_path, monkeypatch
+):
+    (tmp_path / "augment.md.j2").write_text(template)
+    monkeypatch.setenv("RAGCHAT_PROMPTS", str(tmp_path))
+    with pytest.raises(InvalidPrompt):
+        ContextualAugmenter()
+
+
 @pytest.mark.parametrize(
-    "template",
-    [
-        "{{ question }}",
-        "{{ evidence }}",
-        "{{ evidence }}{{ evidence }}{{ question }}",
-        "{{ question }}{{ evidence }}",
-    ],
+    "template", ["{{ evidence }}{{ evidence }}{{ question }}", "{{ question }}{{ evidence }}"]
 )
 def test_a_replaced_template_must_write_the_evidence_once_and_the_question_last(
     template, tmp_path, monkeypatch
