@@ -28,6 +28,9 @@ MAX_VALUES = 100_000
 _DATETIME = "$datetime"
 _MAP = "$map"
 
+# Made once: `json.dumps` makes an encoder at each call with options.
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
 
 def _read_only(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise TypeError("metadata is read-only")
@@ -101,12 +104,7 @@ class Metadata(FrozenMap):
 
 def encode(metadata: Mapping[str, Any]) -> str:
     """Returns metadata as JSON text without loss; the order of keys makes no difference."""
-    return json.dumps(
-        {key: _tagged(value) for key, value in Metadata(metadata).items()},
-        ensure_ascii=False,
-        separators=(",", ":"),
-        sort_keys=True,
-    )
+    return _write({key: _tagged(value) for key, value in Metadata(metadata).items()})
 
 
 def decode(text: str) -> Metadata:

@@ -132,9 +132,9 @@ def _check_vectors(revision: Revision, identity: Identity) -> None:
         )
     # A sum of squares is finite only if all are, and saves a pass over the matrix.
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    if not np.isfinite(squares).all():
+    if not squares.max() < np.inf:
         raise InvalidVector("holds NaN or infinity", document_id=document_id)
-    if not squares.all():
+    if not squares.min() > 0:
         raise InvalidVector("is all zeros", document_id=document_id)
 
 

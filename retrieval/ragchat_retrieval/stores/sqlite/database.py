@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,6 +42,12 @@ _READER_CACHE = 8 * 1024
 
 _WAL_LIMIT = 64 * 1024 * 1024
 """Bytes that the write-ahead log keeps on disk after a checkpoint."""
+
+_CHECKPOINT = 1000
+"""Pages in the log after which a write moves them into the file; SQLite's own default."""
+
+_MANY_CHANGES = 5000
+"""Rows that make a write a large one."""
 
 _PAUSE = 0.01
 """Seconds between two tries where SQLite itself does not wait."""
@@ -111,8 +117,9 @@ class Database:
         return await self._lane(write=True).run(whole)
 
     def write_later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Queues `work` behind the writes, outside any transaction; its result is dropped."""
-        self._lane(write=True).submit(lambda c: self._reading(c, work))
+        """Queues `work` behind the writes; its result is dropped, and a closed file ignores it."""
+        with suppress(StoreClosed, RuntimeError):
+            self._lane(write=True).submit(lambda c: self._reading(c, work))
 
     async def close(self, last: Callable[[sqlite3.Connection], object]) -> None:
         """Waits for what runs, runs `last` if anything ran before, and closes all connections."""
@@ -187,14 +194,29 @@ class Database:
         self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
     ) -> T:
         connection.execute("BEGIN IMMEDIATE")
+        changes = connection.total_changes
         try:
             result = work(connection)
-            connection.execute("COMMIT")
+            if connection.total_changes - changes > _MANY_CHANGES and not self.in_memory:
+                self._commit_first(connection)
+            else:
+                connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.rollback()
             raise
         return result
+
+    def _commit_first(self, connection: sqlite3.Connection) -> None:
+        """Commits a large write; the caller need not wait until it has moved out of the log."""
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        try:
+            connection.execute("COMMIT")
+        finally:
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
+        with suppress(RuntimeError):  # closing, which moves everything as well
+            if self._writer is not None:
+                self._writer.submit(lambda c: c.execute("PRAGMA wal_checkpoint(PASSIVE)"))
 
     def _connect(self, *, write: bool) -> sqlite3.Connection:
         self._check_size()

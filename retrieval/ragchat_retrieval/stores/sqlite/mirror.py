@@ -161,6 +161,8 @@ class Mirror:
             except OSError as error:
                 _log.warning("search arrays not saved (%s)", type(error).__name__)
                 return
+            # Saving made the arrays compact; the older ones need not stay in memory.
+            self._current = current._replace(snapshot=self._engine.snapshot)
             self._saved = (current.uuid, current.revision)
             self._changed = 0
 

@@ -42,46 +42,55 @@ class Labels:
 # --- writing ---
 
 
-def document_row(key: int, corpus: int, document: Document, digest: str, fingerprint: str) -> Row:
-    """Returns the row of table ``documents``."""
-    return (
-        key,
-        corpus,
-        document.id,
-        document.title,
-        document.source,
-        fingerprint,
-        digest,
-        encode(document.metadata),
-        document.text,
-    )
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A document on its way into the file, with what its rows and its passages' rows share."""
+
+    key: int
+    corpus: int
+    document: Document
+    digest: str
+    metadata: str
+    """Encoded."""
+
+    @classmethod
+    def of(cls, key: int, corpus: int, document: Document) -> Owner:
+        """Prepares a document."""
+        return cls(key, corpus, document, document.digest, encode(document.metadata))
+
+    def row(self, fingerprint: str) -> Row:
+        """Returns the row of table ``documents``."""
+        document = self.document
+        return (
+            self.key,
+            self.corpus,
+            document.id,
+            document.title,
+            document.source,
+            fingerprint,
+            self.digest,
+            self.metadata,
+            document.text,
+        )
 
 
 def passage_rows(
-    corpus: int,
-    document: Document,
-    document_key: int,
-    digest: str,
-    passages: Iterable[tuple[int, Passage, memoryview]],
+    owner: Owner, passages: Iterable[tuple[int, Passage, memoryview]]
 ) -> Iterator[Row]:
     """Yields rows of table ``passages`` for passages of one document.
 
     Args:
-        corpus: Key of the corpus.
-        document: Their document.
-        document_key: Its key.
-        digest: The document's digest.
+        owner: Their document.
         passages: Key, passage and encoded terms of each.
     """
-    text = document.text
-    encoded = encode(document.metadata)
+    text = owner.document.text
     for key, passage, terms in passages:
         span, lines = passage.span, passage.lines
         sliced = span is not None and text[max(span.start, 0) : max(span.end, 0)] == passage.text
         yield (
             key,
-            corpus,
-            document_key,
+            owner.corpus,
+            owner.key,
             passage.id,
             passage.ordinal,
             span.start if span else None,
@@ -90,27 +99,26 @@ def passage_rows(
             lines.end if lines else None,
             passage.page,
             json.dumps(passage.headings) if passage.headings else None,
-            _own_labels(passage, document, digest, encoded),
+            _own_labels(passage, owner),
             terms,
             None if sliced else passage.text,
         )
 
 
-def _own_labels(
-    passage: Passage, document: Document, digest: str, encoded_metadata: str
-) -> str | None:
+def _own_labels(passage: Passage, owner: Owner) -> str | None:
     """Returns the labels in which a passage differs from its document, as JSON; None if in none."""
+    document = owner.document
     own: dict[str, str | None] = {}
     if passage.title != document.title:
         own["title"] = passage.title
     if passage.source != document.source:
         own["source"] = passage.source
-    if passage.digest != digest:
+    if passage.digest != owner.digest:
         own["digest"] = passage.digest
     if passage.metadata is not document.metadata:
         # Compared as text: as mappings, 1, 1.0 and True would be the same.
         encoded = encode(passage.metadata)
-        if encoded != encoded_metadata:
+        if encoded != owner.metadata:
             own["metadata"] = encoded
     return json.dumps(own, ensure_ascii=False) if own else None
 

@@ -16,7 +16,7 @@ from ragchat_retrieval.errors import InvalidDocument, PassageIDConflict, ScopeVi
 from ragchat_retrieval.stores.checks import agreed_identity
 from ragchat_retrieval.stores.sqlite.database import NAME
 from ragchat_retrieval.stores.sqlite.reading import DocumentKey, documents_by_id, read_state
-from ragchat_retrieval.stores.sqlite.rows import document_row, encode_terms, passage_rows
+from ragchat_retrieval.stores.sqlite.rows import Owner, encode_terms, passage_rows
 from ragchat_retrieval.stores.sqlite.schema import KEPT_CHANGES, batches
 from ragchat_retrieval.stores.sqlite.state import CorpusState
 
@@ -275,26 +275,20 @@ def _insert_texts(
     first: int,
     postings: Postings,
 ) -> None:
-    documents = _allocate(connection, "document", len(revisions))
-    digests = [revision.document.digest for revision in revisions]
+    keys = count(_allocate(connection, "document", len(revisions)))
+    owners = [Owner.of(next(keys), corpus, revision.document) for revision in revisions]
     connection.executemany(
         "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            document_row(documents + position, corpus, r.document, digests[position], r.fingerprint)
-            for position, r in enumerate(revisions)
-        ),
+        (owner.row(r.fingerprint) for owner, r in zip(owners, revisions, strict=True)),
     )
     encoded = memoryview(encode_terms(postings.term_ids, postings.counts))
     ends = np.concatenate(([0], np.cumsum(postings.lengths * 8))).tolist()
     numbers = count()
 
     def rows() -> Iterable[tuple[object, ...]]:
-        for position, revision in enumerate(revisions):
+        for owner, revision in zip(owners, revisions, strict=True):
             yield from passage_rows(
-                corpus,
-                revision.document,
-                documents + position,
-                digests[position],
+                owner,
                 # The passages come first: zip would take a number before it finds their end.
                 (
                     (first + number, passage, encoded[ends[number] : ends[number + 1]])
