@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ragchat_retrieval.errors import StoreUnavailable
+from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.stores.sqlite import SQLiteStore, mirror, schema
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
@@ -312,6 +314,41 @@ async def test_a_reset_removes_the_arrays(tmp_path: Path) -> None:
     await store.aclose()
 
 
+async def test_a_write_stands_even_if_the_arrays_cannot_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is committed is committed: the next reader builds the arrays anew."""
+    path = tmp_path / "kb.sqlite"
+    store = SQLiteStore(path)
+    await put(store, *some(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.Engine, "apply", lambda *_, **__: (_ for _ in ()).throw(MemoryError))
+        await put(store, revision("late", "shared late"))
+    assert "could not follow" in caplog.text
+    assert len(await by_words(store, "late")) == 1
+    assert len(await by_words(store, "shared", 100)) == len(some(5)) + 1
+    await store.aclose()
+
+
+async def test_counts_under_a_scope_are_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that a writer overtook is taken again."""
+    store = SQLiteStore(tmp_path / "kb.sqlite")
+    await put(store, *some(9))
+    real = mirror.Mirror.snapshot
+    overtaken = [True, True, False]
+
+    def snapshot(self, connection, state):
+        found, revision_ = real(self, connection, state)
+        return found, revision_ + overtaken.pop(0)
+
+    monkeypatch.setattr(mirror.Mirror, "snapshot", snapshot)
+    assert await store.count(scope=Filter(Eq("n", 1))) == (3, 6, 6)
+    assert overtaken == []
+    await store.aclose()
+
+
 async def test_repair_sweeps_and_builds_anew(tmp_path: Path) -> None:
     """Leftovers go, arrays of other corpora stay, and wrong counts are counted anew."""
     path = tmp_path / "kb.sqlite"
@@ -325,7 +362,11 @@ async def test_repair_sweeps_and_builds_anew(tmp_path: Path) -> None:
     connection.execute("UPDATE corpora SET passages = passages + 5, documents = 0")
     connection.commit()
     connection.close()
+    for name in others:
+        (folder_of(path) / name).unlink()
     store = SQLiteStore(path)
+    with pytest.raises(StoreUnavailable, match="repair"):
+        await by_words(store, "shared")
     await store.repair()
     await store.corpus("other").repair()
     assert await answers(store) == expected

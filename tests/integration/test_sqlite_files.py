@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -263,15 +263,66 @@ async def test_waiting_writers_do_not_hold_up_readers(tmp_path: Path) -> None:
     await store.aclose()
 
 
+async def test_many_stores_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """Whoever comes first makes the tables; nobody fails, and every write is there."""
+    path = tmp_path / "kb.sqlite"
+    stores = [SQLiteStore(path) for _ in range(12)]
+    await asyncio.gather(*(put(store, revision(f"d{n}", "word")) for n, store in enumerate(stores)))
+    for store in stores:
+        assert len(await by_words(store, "word", 100)) == len(stores)
+    await asyncio.gather(*(store.aclose() for store in stores))
+
+
+class Reluctant(sqlite3.Connection):
+    """A connection that is told to be busy, as during a recovery, where SQLite does not wait."""
+
+    refusals: ClassVar[dict[str, int]] = {}
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        for beginning, left in self.refusals.items():
+            if sql.startswith(beginning) and left:
+                self.refusals[beginning] -= 1
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+                raise error
+        return super().execute(sql, *parameters)
+
+
+@pytest.mark.parametrize("beginning", ["PRAGMA journal_mode", "SELECT key, uuid"])
+async def test_a_moment_of_business_is_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: str
+) -> None:
+    """Where SQLite itself does not wait, the store does, up to its timeout."""
+    path = tmp_path / "kb.sqlite"
+    store = SQLiteStore(path)
+    await put(store, revision("a", "one"))
+    await store.aclose()
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **o: real(*a, factory=Reluctant, **o))
+    monkeypatch.setattr(Reluctant, "refusals", {beginning: 3})
+    store = SQLiteStore(path)
+    assert len(await by_words(store, "one")) == 1
+    await store.aclose()
+    assert Reluctant.refusals == {beginning: 0}
+    monkeypatch.setattr(Reluctant, "refusals", {beginning: 10**9})
+    store = SQLiteStore(path, timeout=0.05)
+    with pytest.raises(StoreUnavailable) as caught:
+        await by_words(store, "one")
+    assert caught.value.retryable
+    await store.aclose()
+
+
 async def test_closing_waits_for_running_writes(tmp_path: Path) -> None:
     """A write that was begun is complete after closing, and no connection or thread is left."""
     path = tmp_path / "kb.sqlite"
+    before = set(threading.enumerate())
     store = SQLiteStore(path)
     task = asyncio.create_task(put(store, *(revision(f"d{n}", "word") for n in range(300))))
     await asyncio.sleep(0)
     await store.aclose()
     await task
-    assert not [t for t in threading.enumerate() if t.name.startswith("ragchat-sqlite")]
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("ragchat-sqlite")]
     assert files_in(tmp_path) == [path.name, f"{path.name}.index"]
     again = SQLiteStore(path, read_only=True)
     assert (await again.count(scope=ALL)).documents == len(range(300))

@@ -237,8 +237,9 @@ class VectorLaneContract:
             np.ones(DIMENSION + 1, np.float32),
             np.ones(0, np.float32),
             np.ones((1, DIMENSION), np.float32),
+            np.array(["x"] * DIMENSION),
         ],
-        ids=["nan", "infinity", "zeros", "too-long", "empty", "matrix"],
+        ids=["nan", "infinity", "zeros", "too-long", "empty", "matrix", "strings"],
     )
     async def test_a_bad_query_vector_is_refused(
         self, store: Store, vector: NDArray[np.float32]
@@ -259,3 +260,16 @@ class VectorLaneContract:
         await put(store, new)
         assert ids_of(await by_vector(store, -vector_of("two"))) == passage_ids(new)
         assert len(await by_words(store, "one")) == 1
+
+    async def test_some_documents_of_a_write_may_lack_vectors(self, store: Store) -> None:
+        """In a corpus with a model, documents without vectors stand beside others, in any order."""
+        given = [revision(f"d{n}", f"word {n}", embedded=n % 2 == 0) for n in range(6)]
+        await put(store, *given)
+        await put(store, *given[::-1])
+        assert await store.count(scope=ALL) == (6, 6, 3)
+        assert set(ids_of(await by_vector(store, axis(0)))) == set(passage_ids(*given[::2]))
+        assert len(await by_words(store, "word")) == len(given)
+        found = await store.vectors(passage_ids(*given), scope=ALL)
+        assert {i: vector.tolist() for i, vector in found.items()} == {
+            g.passages[0].id: vector_of(g.passages[0].text).tolist() for g in given[::2]
+        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from ragchat_retrieval.testing.store_suite_kit import (
     put,
     revision,
 )
+from ragchat_retrieval.values import Passage
 
 if TYPE_CHECKING:
     from ragchat_retrieval.ports import Store
@@ -160,6 +162,17 @@ class ScopeContract:
         fine = revision("fine", "b", metadata={"team": "red"})
         with pytest.raises(ScopeViolation):
             await put(shared, fine, given, scope=RED)  # type: ignore[arg-type]
+        assert await contents(shared) == before
+
+    async def test_a_passage_must_match_the_scope_too(self, shared: Store) -> None:
+        """A document inside the scope may not bring a passage from outside."""
+        before = await contents(shared)
+        fine = revision("new", "a", metadata={"team": "red"})
+        smuggled = Passage("a", id="smuggled", document_id="new", metadata={"team": "blue"})
+        given = replace(fine, passages=(smuggled,))
+        with pytest.raises(ScopeViolation) as caught:
+            await put(shared, given, scope=RED)
+        assert caught.value.passage_id == "smuggled"
         assert await contents(shared) == before
 
     async def test_writing_inside_the_scope_works(self, shared: Store) -> None:
