@@ -85,6 +85,12 @@ class Snapshot:
         """Live passages with a vector."""
         return int(np.count_nonzero(self.alive[self.matrix.rows]))
 
+    @cached_property
+    def documents(self) -> int:
+        """Documents that are there."""
+        column = self.columns.codes("document_id")
+        return 0 if column is None else int(np.count_nonzero(np.bincount(column[1][self.alive])))
+
     # --- passages ---
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:

@@ -219,13 +219,17 @@ class MemoryStore:
 
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""
-        snapshot = self._state().snapshot
-        documents = await self._documents(None, scope)
-        mask = await _work(lambda: snapshot.mask(scope), small=_is_small(snapshot))
-        if mask is None:
-            return StoreCounts(len(documents), snapshot.live, snapshot.vectors)
-        vectors = int(np.count_nonzero(snapshot.has_vector(mask.rows)))
-        return StoreCounts(len(documents), len(mask), vectors)
+        state = self._state()
+        snapshot = state.snapshot
+        if not scope:
+            return StoreCounts(snapshot.documents, snapshot.live, snapshot.vectors)
+
+        def work() -> StoreCounts:
+            rows = snapshot.live_rows(snapshot.mask(scope))
+            vectors = int(np.count_nonzero(snapshot.has_vector(rows)))
+            return StoreCounts(len(documents_of(None, state, scope)), len(rows), vectors)
+
+        return await _work(work, small=_is_small(snapshot))
 
     async def corpora(self) -> list[str]:
         """Returns the names of all corpora that were written, in ascending order."""

@@ -22,7 +22,12 @@ _NUMBERS = struct.Struct("<6q")
 _NONE = -(2**63)
 """Stands for an absent number."""
 
-_FURTHEST = 2**63 - 1
+_ABSENT = (_NONE, _NONE)
+_NO_NUMBERS = bytes(_NUMBERS.size)
+
+# Shared, since most documents have neither.
+_NO_HEADINGS: Mapping[int, tuple[str, ...]] = {}
+_NO_OWN: Mapping[int, Passage] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,29 +59,25 @@ class PackedDocument:
         """Packs a revision that was checked."""
         document, passages = revision.document, revision.passages
         digest = passages[0].digest if passages else ""
-        own = {
-            position: passage
-            for position, passage in enumerate(passages)
-            if not _is_regular(document, passage, digest)
-        }
-        numbers = b"".join(
-            _NUMBERS.pack(*((_NONE,) * 6 if position in own else _numbers(passage)))
-            for position, passage in enumerate(passages)
-        )
-        headings = {
-            position: passage.headings
-            for position, passage in enumerate(passages)
-            if passage.headings and position not in own
-        }
+        numbers: list[bytes] = []
+        headings: dict[int, tuple[str, ...]] = {}
+        own: dict[int, Passage] = {}
+        for position, passage in enumerate(passages):
+            packed = _packed(passage) if _is_regular(document, passage, digest) else None
+            if packed is None:
+                own[position] = passage
+            elif passage.headings:
+                headings[position] = passage.headings
+            numbers.append(packed or _NO_NUMBERS)
         return cls(
             document,
             revision.fingerprint,
             first_key,
             len(passages),
             digest,
-            numbers,
-            headings,
-            own,
+            b"".join(numbers),
+            headings or _NO_HEADINGS,
+            own or _NO_OWN,
         )
 
     def passage(self, key: int, passage_id: str) -> Passage:
@@ -127,7 +128,6 @@ def _is_regular(document: Document, passage: Passage, digest: str) -> bool:
         and passage.title == document.title
         and passage.source == document.source
         and _same_metadata(document, passage)
-        and all(number == _NONE or abs(number) <= _FURTHEST for number in _numbers(passage))
     )
 
 
@@ -139,11 +139,15 @@ def _same_metadata(document: Document, passage: Passage) -> bool:
     return mine == theirs and encode(mine) == encode(theirs)
 
 
-def _numbers(passage: Passage) -> tuple[int, ...]:
-    span, lines, page = passage.span, passage.lines, passage.page
-    return (
-        *((_NONE, _NONE) if span is None else span),
-        *((_NONE, _NONE) if lines is None else lines),
-        _NONE if page is None else page,
-        passage.ordinal,
-    )
+def _packed(passage: Passage) -> bytes | None:
+    """Returns the numbers of a passage with a span; None if one needs more than 64 bits."""
+    page = passage.page
+    try:
+        return _NUMBERS.pack(
+            *(passage.span or _ABSENT),
+            *(passage.lines or _ABSENT),
+            _NONE if page is None else page,
+            passage.ordinal,
+        )
+    except struct.error:
+        return None
