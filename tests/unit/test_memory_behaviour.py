@@ -1,0 +1,94 @@
+"""What the memory store does beside keeping the contract of stores."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.stores import memory
+from ragchat_retrieval.stores.memory import MemoryStore
+from ragchat_retrieval.testing.store_suite_kit import ALL, by_words, passage_ids, put, revision
+
+
+@pytest.mark.parametrize("name", ["", " \t"])
+def test_a_corpus_needs_a_name(name: str) -> None:
+    with pytest.raises(InvalidSetting):
+        MemoryStore(corpus=name)
+    with pytest.raises(InvalidSetting):
+        MemoryStore().corpus(name)
+
+
+async def test_a_store_may_be_named_on_creation() -> None:
+    """The handle on a named corpus is the one that other handles reach by that name."""
+    store = MemoryStore(corpus="kb")
+    await put(store, revision("a", "one"))
+    assert await store.corpus("other").corpus("kb").document_ids(scope=ALL) == ["a"]
+
+
+async def test_two_stores_share_nothing() -> None:
+    await put(MemoryStore(), revision("a", "one"))
+    assert await MemoryStore().corpora() == []
+
+
+async def test_the_loop_goes_on_while_another_thread_writes() -> None:
+    """A write waits for its turn in a worker thread; reads do not wait at all."""
+    store = MemoryStore()
+    await put(store, revision("a", "one"))
+    corpus = store._shared.corpus("default")
+    with corpus.lock:
+        writing = asyncio.create_task(put(store, revision("b", "one two")))
+        async with asyncio.timeout(60):
+            for _ in range(20):
+                await asyncio.sleep(0)
+                assert len(await by_words(store, "one")) == 1
+        assert not writing.done()
+    await writing
+    assert len(await by_words(store, "one")) == 2
+
+
+async def test_large_work_leaves_the_loops_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches over much, filters not seen before, and writes onto much run in a worker thread."""
+    monkeypatch.setattr(memory, "_INLINE_TESTS", 0)
+    monkeypatch.setattr(memory, "_INLINE_FLOATS", 0)
+    monkeypatch.setattr(memory, "_INLINE_WRITES", 0)
+    store = MemoryStore()
+    given = revision("a", "one", metadata={"k": 1})
+    await put(store, given)
+    threads: list[threading.Thread] = []
+    snapshot = store._state().snapshot
+    kind = type(snapshot)
+    for name in ("search_text", "search_vector"):
+        plain = getattr(kind, name)
+
+        def spy(self: object, *args: object, plain=plain) -> object:
+            threads.append(threading.current_thread())
+            return plain(self, *args)
+
+        monkeypatch.setattr(kind, name, spy)
+    new = Filter.of({"k": 1})
+    await by_words(store, "one")
+    await by_words(store, "one", filter=new)
+    await by_words(store, "one", filter=new)
+    await store.search_vector(np.eye(8, dtype=np.float32)[0], 1, filter=ALL, scope=ALL)
+    main = threading.main_thread()
+    # Without a filter, or with one whose mask is known, words are searched at once.
+    assert [thread is main for thread in threads] == [True, False, True, False]
+
+
+async def test_removed_documents_are_let_go() -> None:
+    """Repairing gives back what removed documents held."""
+    store = MemoryStore()
+    await put(store, *(revision(f"d{n}", f"text {n}") for n in range(50)))
+    await store.delete([f"d{n}" for n in range(49)], scope=ALL)
+    before = await store.revision()
+    await store.repair()
+    assert store._state().snapshot.rows == 1
+    assert await store.ids(scope=ALL) == passage_ids(revision("d49", "text 49"))
+    assert await store.revision() == before
+    await put(store, revision("more", "text"))
+    assert len(await by_words(store, "text")) == 2
