@@ -155,13 +155,13 @@ def test_filters_are_joined_and_remembered() -> None:
     engine = engine_of([Passage("t", id=str(n), metadata={"n": n}) for n in range(6)])
     snapshot = engine.snapshot
     assert snapshot.mask(Filter(), Filter()) is None
-    assert snapshot.has_mask()
+    assert snapshot.mask_cost() == 0
     late, early = Filter(Gt("n", 1)), Filter(Lt("n", 4))
-    assert not snapshot.has_mask(late, early)
+    assert snapshot.mask_cost(late, early) == 12
     mask = snapshot.mask(late, early)
     assert mask is not None
     assert (mask.rows.tolist(), len(mask)) == ([2, 3], 2)
-    assert snapshot.has_mask(early, late)
+    assert snapshot.mask_cost(early, late) == 0
     assert snapshot.mask(early & late) is mask
 
 

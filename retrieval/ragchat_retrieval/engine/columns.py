@@ -118,6 +118,12 @@ class Values:
                 self._answers[key] = known
             return known
 
+    def untested(self, condition: Condition) -> int:
+        """Returns how many values `answers` would have to test one by one."""
+        known = len(self._answers.get(condition.canonical_bytes(), ()))
+        stored = 0 if self._stored is None else len(self._stored)
+        return stored + len(self._values) - known
+
     def compacted(self, used: NDArray[np.integer[Any]]) -> Values:
         """Returns only the values of these codes, renumbered in the order given."""
         result = Values()

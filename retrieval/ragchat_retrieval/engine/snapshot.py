@@ -197,10 +197,16 @@ class Snapshot:
             self._masks[key] = mask
         return mask
 
-    def has_mask(self, *filters: Filter) -> bool:
-        """Says whether `mask` will answer at once, being empty or known."""
+    def mask_cost(self, *filters: Filter) -> int:
+        """Returns about how many values `mask` would have to test; 0 if the mask is known."""
         conditions, key = _conjunction(filters)
-        return not conditions or key in self._masks
+        return 0 if key in self._masks else sum(map(self._cost, conditions.values()))
+
+    def _cost(self, condition: Condition) -> int:
+        if condition.key == "id":
+            return self.rows
+        column = self.columns.codes(condition.key)
+        return 0 if column is None else column[0].untested(condition)
 
     def _flags(self, condition: Condition) -> NDArray[np.bool_]:
         if condition.key != "id":

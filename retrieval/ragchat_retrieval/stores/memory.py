@@ -215,7 +215,7 @@ class MemoryStore:
             found = passages_of(snapshot, rows[np.array(near, np.bool_)]).values()
             return sorted(found, key=lambda passage: (passage.ordinal, passage.id))
 
-        return await _work(work, small=snapshot.has_mask(scope) or _is_small(snapshot))
+        return await _work(work, small=snapshot.mask_cost(scope) <= _INLINE_TESTS)
 
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""
@@ -258,7 +258,7 @@ class MemoryStore:
             work,
             small=len(terms) <= _INLINE_TERMS
             and snapshot.rows <= _INLINE_ROWS
-            and (_is_small(snapshot) or snapshot.has_mask(filter, scope)),
+            and snapshot.mask_cost(filter, scope) <= _INLINE_TESTS,
         )
 
     async def score_text(
@@ -294,8 +294,8 @@ class MemoryStore:
             return hits(snapshot, snapshot.search_vector(query, limit, mask))
 
         fast = snapshot.rows * snapshot.dimension <= _INLINE_FLOATS
-        known = _is_small(snapshot) or snapshot.has_mask(filter, scope)
-        return await _work(work, small=fast and known)
+        cheap = snapshot.mask_cost(filter, scope) <= _INLINE_TESTS
+        return await _work(work, small=fast and cheap)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
@@ -365,8 +365,7 @@ def _is_small(snapshot: Snapshot) -> bool:
 
 
 def _few(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter) -> bool:
-    known = snapshot.has_mask(scope) or _is_small(snapshot)
-    return known and len(passage_ids) <= _INLINE_IDS
+    return len(passage_ids) <= _INLINE_IDS and snapshot.mask_cost(scope) <= _INLINE_TESTS
 
 
 def _query(vector: NDArray[np.float32], state: State) -> NDArray[np.float32]:
