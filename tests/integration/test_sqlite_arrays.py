@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -282,6 +285,42 @@ async def test_large_growth_is_saved_before_closing(
     await put(store, revision("small", "x"))  # stands behind the saving in the same queue
     assert len(saved(path)) == 1
     await store.aclose()
+
+
+async def test_a_reader_saves_what_it_had_to_build(
+    tmp_path: Path, counted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash the arrays are built once, not by every process that only searches."""
+    path = tmp_path / "kb.sqlite"
+    expected = await written(path)
+    saved(path)[0].unlink()
+    assert await answers_of(path, read_only=False) == expected
+    assert len(saved(path)) == 1
+    counted.clear()
+    assert await answers_of(path, read_only=False) == expected
+    assert counted == []
+    saved(path)[0].unlink()
+    monkeypatch.setattr(mirror, "_GROWTH", 50)
+    save, done = mirror.Mirror.save, threading.Event()
+    monkeypatch.setattr(mirror.Mirror, "save", lambda self: (save(self), done.set()))
+    store = SQLiteStore(path)
+    await by_words(store, "shared")
+    assert await asyncio.to_thread(done.wait, 60)
+    assert len(saved(path)) == 1
+    await store.aclose()
+
+
+async def test_drafts_of_killed_processes_are_swept(tmp_path: Path) -> None:
+    """Half-written arrays go when they are old; a fresh one may still be somebody's."""
+    path = tmp_path / "kb.sqlite"
+    await written(path)
+    old, fresh = (folder_of(path) / name for name in ("old.tmp", "fresh.tmp"))
+    for draft in (old, fresh):
+        draft.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    await answers_of(path, read_only=False)
+    assert fresh in saved(path)
+    assert old not in saved(path)
 
 
 async def test_small_writes_do_not_save_everything_again(tmp_path: Path) -> None:

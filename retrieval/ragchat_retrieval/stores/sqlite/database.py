@@ -116,10 +116,11 @@ class Database:
 
         return await self._lane(write=True).run(whole)
 
-    def write_later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Queues `work` behind the writes; its result is dropped, and a closed file ignores it."""
+    def later(self, work: Callable[[], object]) -> None:
+        """Queues `work`, behind the writes if there were any; a closed file ignores it."""
         with suppress(StoreClosed, RuntimeError):
-            self._lane(write=True).submit(lambda c: self._reading(c, work))
+            lane = self._writer or self._lane(write=False)
+            lane.submit(lambda _: work())
 
     async def close(self, last: Callable[[sqlite3.Connection], object]) -> None:
         """Waits for what runs, runs `last` if anything ran before, and closes all connections."""
@@ -139,8 +140,9 @@ class Database:
         last: Callable[[sqlite3.Connection], object],
     ) -> None:
         try:
-            if writer is not None:
-                writer.submit(lambda c: self._reading(c, last))
+            lane = writer or reader
+            if lane is not None:
+                lane.submit(lambda c: self._reading(c, last))
         finally:
             for lane in {reader, writer} - {None}:
                 if lane is not None:

@@ -135,7 +135,9 @@ class Mirror:
     def has_grown(self) -> bool:
         """Whether so much was written that the arrays should be saved soon."""
         current = self._current
-        return current is not None and self._changed > max(_GROWTH, current.snapshot.live // 2)
+        if current is None or self._folder is None or not self._writes:
+            return False
+        return self._changed > max(_GROWTH, current.snapshot.live // 2)
 
     def save(self, *, always: bool = False) -> None:
         """Writes the arrays beside the file, if that spares the next process enough work.
@@ -160,6 +162,7 @@ class Mirror:
                 save(self._engine, arrays_file(self._folder, current.uuid), stamp=stamp)
             except OSError as error:
                 _log.warning("search arrays not saved (%s)", type(error).__name__)
+                self._changed = 0  # tried again when the store is closed, not at every search
                 return
             # Saving made the arrays compact; the older ones need not stay in memory.
             self._current = current._replace(snapshot=self._engine.snapshot)
@@ -245,6 +248,7 @@ class Mirror:
         for start in range(0, len(keys), _CHUNK):
             part = keys[start : start + _CHUNK]
             engine.apply(add=read_batch(connection, state, runs(part)))
+        self._changed = len(keys)
         built = _current(state, engine.snapshot, len(names))
         if not _agrees(built, state):
             raise StoreUnavailable("the file's counts disagree; repair() may help", store=NAME)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ragchat_retrieval.stores.sqlite.database import Database
+
+_DRAFT_AGE = 3600.0
+"""Seconds after which nobody is still writing a draft of saved arrays."""
 
 
 class Mirrors:
@@ -57,12 +61,17 @@ class Mirrors:
             mirror.snapshot(connection, state)
             mirror.save(always=always)
 
-    def save_written(self, connection: sqlite3.Connection) -> None:
-        """Saves the arrays of every corpus that this process wrote."""
+    def save_all(self, connection: sqlite3.Connection) -> None:
+        """Saves the arrays of every corpus that this process wrote or searched, where that pays."""
+        if self._folder is None or self._read_only:
+            return
         with self._lock:
-            written = sorted(self._written)
+            written, searched = sorted(self._written), list(self._mirrors.values())
         for corpus in written:
             self.save(connection, corpus)
+        for mirror in searched:
+            mirror.save()
+        _sweep_drafts(self._folder)
 
     def remove(self, corpus: str, uuid: str) -> None:
         """Forgets a life of a corpus that has ended, with what was saved of it."""
@@ -79,6 +88,15 @@ class Mirrors:
         for path in self._folder.iterdir():
             if path not in kept:
                 _unlink(path)
+
+
+def _sweep_drafts(folder: Path) -> None:
+    """Removes what processes left that were killed while saving."""
+    if folder.is_dir():
+        for path in folder.glob("*.tmp"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _DRAFT_AGE:
+                    path.unlink()
 
 
 def _unlink(path: Path) -> None:

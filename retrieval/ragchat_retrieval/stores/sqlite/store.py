@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.engine import Snapshot
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
+    from ragchat_retrieval.stores.sqlite.mirror import Mirror
     from ragchat_retrieval.stores.sqlite.state import CorpusState
     from ragchat_retrieval.stores.sqlite.writing import Written
     from ragchat_retrieval.values import Document, Passage, Revision
@@ -316,7 +317,7 @@ class SQLiteStore:
 
     async def aclose(self) -> None:
         """Saves the arrays if that is worth it, and closes the file for all handles."""
-        await self._db.close(self._mirrors.save_written)
+        await self._db.close(self._mirrors.save_all)
 
     # --- parts ---
 
@@ -333,6 +334,7 @@ class SQLiteStore:
         self, work: Callable[[Snapshot], T], absent: T, *, vector: NDArray[np.float32] | None = None
     ) -> T:
         """Runs `work` on arrays that hold everything committed before the call."""
+        mirror = self._mirrors[self._corpus]
 
         def inside(connection: sqlite3.Connection) -> T:
             state = reading.read_state(connection, self._corpus)
@@ -341,10 +343,12 @@ class SQLiteStore:
                 check_query_vector(vector, identity.dimension if identity else None)
             if state is None:
                 return absent
-            snapshot, _ = self._mirrors[self._corpus].snapshot(connection, state)
+            snapshot, _ = mirror.snapshot(connection, state)
             return work(snapshot)
 
-        return await self._db.read(inside)
+        found = await self._db.read(inside)
+        self._save_growth(mirror)
+        return found
 
     async def _write(
         self,
@@ -360,9 +364,12 @@ class SQLiteStore:
                 self._mirrors.note_write(self._corpus)
 
         written = await self._db.write(work, before=before, after=follow)
-        if mirror.has_grown:
-            self._db.write_later(lambda _: mirror.save())
+        self._save_growth(mirror)
         return written
+
+    def _save_growth(self, mirror: Mirror) -> None:
+        if mirror.has_grown:
+            self._db.later(mirror.save)
 
     async def _delete(
         self, find: Callable[[sqlite3.Connection, int], Sequence[reading.DocumentKey]]
