@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import contextvars
+import inspect
 import os
 import threading
 from concurrent.futures import Future
@@ -55,11 +56,15 @@ class Portal:
             task.add_done_callback(lambda done: _hand_over(done, outcome))
 
         def cancel() -> None:
-            for task in tasks:
-                task.cancel()
+            if tasks:
+                tasks[0].cancel()
+            else:  # interrupted before it was even scheduled
+                if inspect.iscoroutine(work):
+                    work.close()
+                outcome.set_exception(asyncio.CancelledError())
 
-        self._loop.call_soon_threadsafe(start)
         try:
+            self._loop.call_soon_threadsafe(start)
             return outcome.result()
         except BaseException:
             if not outcome.done():

@@ -179,10 +179,10 @@ def as_mapping(message: object) -> Mapping[str, Any]:
     if isinstance(message, BaseModel):
         return message.model_dump(warnings=False)
     dump = getattr(message, "model_dump", None)
-    if not callable(dump):
+    dumped: Foreign = dump() if callable(dump) else None
+    if not isinstance(dumped, Mapping):
         raise InvalidRequest(f"a {type(message).__name__} is no message: neither mapping nor model")
-    dumped: Mapping[str, Any] = dump()
-    return dumped
+    return owned(dumped)
 
 
 def _mapping(request: object) -> Mapping[str, Any]:

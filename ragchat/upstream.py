@@ -248,7 +248,7 @@ def close_stream(stream: object) -> None:
         close()
 
 
-async def _aclose(stream: object) -> None:
+async def _aclose(stream: Foreign) -> None:
     """Closes a stream by whichever method it has."""
     for name in ("aclose", "close"):
         method = getattr(stream, name, None)
@@ -259,4 +259,5 @@ async def _aclose(stream: object) -> None:
             return
     leave = getattr(stream, "__aexit__", None)
     if callable(leave):
-        await leave(None, None, None)
+        left: Foreign = leave(None, None, None)
+        await left

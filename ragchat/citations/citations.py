@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ragchat.citations.annotate import annotation
 from ragchat.citations.scanner import scan
@@ -59,7 +59,11 @@ class Citations(Mapping[int, Passage]):
     _passages: dict[int, Passage]
 
     def __init__(self, passages: Iterable[Passage] | Mapping[int, Passage] = ()) -> None:
-        given = passages if isinstance(passages, Mapping) else dict(enumerate(passages, start=1))
+        given = (
+            dict(cast("Mapping[int, Passage]", passages))
+            if isinstance(passages, Mapping)
+            else dict(enumerate(passages, start=1))
+        )
         for number, passage in given.items():
             if type(number) is not int or number < 1:
                 raise InvalidCitations("a citation number must be a positive integer")
