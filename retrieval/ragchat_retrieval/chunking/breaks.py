@@ -37,7 +37,7 @@ _LEADING_VOWELS = r"\u0E40-\u0E44\u0EC0-\u0EC4"
 # such letter. Runs of opening marks are bounded, so that no input makes the search quadratic.
 _WORD = (
     rf"[{_OPENING}]{{0,4}}+(?:[{_LEADING_VOWELS}](?=[{_UNSPACED}]))?+(?=[{_UNSPACED}])\X"
-    rf"(?:[{_CLOSING}]\p{{M}}*+)*+"
+    rf"(?:(?=[{_CLOSING}])\X)*+"
     rf"|[^\s{_UNSPACED}]+?(?=[{_OPENING}]{{0,4}}+[{_UNSPACED}]|\s|$)"
 )
 
@@ -73,21 +73,30 @@ def line_spans(text: str, start: int, end: int) -> Iterator[Span]:
 
 def word_spans(text: str, start: int, end: int) -> Iterator[Span]:
     """Yields words; in scripts without spaces, single letters with their marks and punctuation."""
+    held: int | None = None
     for match in _unicode().word.finditer(text, start, end):
         begin, stop = match.span()
+        if held is not None:
+            begin = held
         while begin > start and joined(text, begin):
-            begin -= 1
-        if not match[0].isspace():
+            begin -= 1  # white space with a mark on it belongs to the word
+        held = begin if stop < end and joined(text, stop) else None
+        if held is None and not text[begin:stop].isspace():
             yield Span(begin, stop)
+    if held is not None and (span := trimmed(text, held, end)):
+        yield span
 
 
 def fragment_spans(text: str, start: int, end: int) -> Iterator[Span]:
     """Yields the parts of a long word, such as an address, cut after punctuation."""
     begin = start
     for match in _FRAGMENT.finditer(text, start, end):
-        if not joined(text, match.end()) or match.end() == end:
-            yield Span(begin, match.end())
-            begin = match.end()
+        stop = match.end()
+        if stop < end and joined(text, stop):
+            continue
+        if not text[begin:stop].isspace():
+            yield Span(begin, stop)
+        begin = stop
 
 
 def grapheme_spans(text: str, start: int, end: int) -> Iterator[Span]:

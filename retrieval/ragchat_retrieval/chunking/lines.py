@@ -18,9 +18,10 @@ class LineIndex:
         text: The whole text.
     """
 
-    __slots__ = ("_starts",)
+    __slots__ = ("_length", "_starts")
 
     def __init__(self, text: str) -> None:
+        self._length = len(text)
         self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
     def of(self, start: int, end: int) -> Lines:
@@ -34,9 +35,9 @@ class LineIndex:
     def offset(self, line: int) -> int:
         """Returns where a line starts; lines count from 0 here, as parsers count them.
 
-        A line after the last one starts at the end of the last line end.
+        A line after the last one starts where the text ends.
         """
-        return self._starts[min(line, len(self._starts) - 1)]
+        return self._starts[line] if line < len(self._starts) else self._length
 
     def __len__(self) -> int:
         return len(self._starts)

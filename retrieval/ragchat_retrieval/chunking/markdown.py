@@ -3,7 +3,7 @@
 The parser is markdown-it-py (CommonMark and tables), of which only the line ranges of blocks are
 used; inline markup is read in headings alone. Ranges of text are made from lines, so that every
 character of a section but white space belongs to one of its nodes: also what renders to nothing,
-such as the definition of a link's address, which goes with the node before it.
+such as the definition of a link's address, which goes with the node before it, if any.
 """
 
 from __future__ import annotations
@@ -173,9 +173,11 @@ def _partition(
 ) -> tuple[Node, ...]:
     """Returns the nodes of consecutive blocks, which share the lines between them without a gap.
 
-    Thematic breaks alone are no nodes. Lines without any block make a paragraph.
+    Thematic breaks alone are no nodes. Lines before the first block make a paragraph.
     """
-    given = blocks or [_Block("paragraph", first, last)]
+    given = list(blocks)
+    if not given or given[0].first > first:
+        given.insert(0, _Block("paragraph", first, last))
     starts = [first, *(block.first for block in given[1:]), last]
     nodes = []
     for block, begin, end in zip(given, starts, starts[1:], strict=False):
@@ -203,8 +205,7 @@ def _leaf(text: str, index: LineIndex, block: _Block) -> tuple[Node, ...]:
 
 def _between(text: str, index: LineIndex, first: int, last: int) -> Span | None:
     """Returns the trimmed range of the lines from `first` up to, not including, `last`."""
-    end = len(text) if last >= len(index) else index.offset(last)
-    return trimmed(text, index.offset(first), end)
+    return trimmed(text, index.offset(first), index.offset(last))
 
 
 def _plain(markdown: str) -> str:

@@ -115,13 +115,13 @@ def pack(
     """
     queue = _Queue(parts)
     start, taken = -1, list[Piece]()
-    while first := queue.take(0):
-        begin = first[0].start
+    while (first := queue.next()) is not None:
+        begin = first.start
         if overlap and taken:
             begin = _overlap_start(
-                text, taken, first[0], after=start, size=size, overlap=overlap, count=count
+                text, taken, first, after=start, size=size, overlap=overlap, count=count
             )
-        start, taken = begin, _fill(text, begin, first, queue, size=size, count=count)
+        start, taken = begin, _fill(text, begin, [first], queue, size=size, count=count)
         yield Span(start, taken[-1].end)
 
 
@@ -233,7 +233,7 @@ class _Queue:
     def take(self, room: float) -> list[Piece]:
         """Returns the next pieces whose counts sum up to at most `room`; one at least, if any."""
         taken: list[Piece] = []
-        while (piece := self._next()) is not None:
+        while (piece := self.next()) is not None:
             if taken and piece.tokens > room:
                 self._returned.appendleft(piece)
                 break
@@ -245,7 +245,8 @@ class _Queue:
         """Takes pieces back that were the last ones taken."""
         self._returned.extendleft(reversed(parts))
 
-    def _next(self) -> Piece | None:
+    def next(self) -> Piece | None:
+        """Returns the next piece; None at the end."""
         return self._returned.popleft() if self._returned else next(self._rest, None)
 
 

@@ -48,6 +48,7 @@ _FOLLOWING = re.compile(rf"\s*+[{_OPENERS}]*+(?P<char>\S?)(?P<next>.?)")
 
 _LONGEST_ABBREVIATION = 12
 _BEFORE_WORD = _OPENERS.replace("\\", "") + "-/\u2013\u2014"
+_LETTER_STOP = re.compile(r"\w\.")
 _DOTTED = re.compile(r"\w(?:\.\w)+")
 
 
@@ -133,6 +134,9 @@ def _full_stop_ends(text: str, stop: int, begin: int, char: str, after: str) -> 
     if folded in ALWAYS or (folded in BEFORE_NUMBERS and char.isdecimal()):
         return False
     if len(word) == 1 and word.isalpha():
-        # One capital letter is an initial; one small letter is, if another one follows ("z. B.").
-        return word == "I" if word.isupper() else not (char.isalpha() and after == ".")
+        # A capital letter is an initial. A small one is part of "z. B." if it has such a neighbour.
+        if word.isupper():
+            return word == "I"
+        spaced = _LETTER_STOP.fullmatch(before[-2]) if len(before) > 1 else None
+        return spaced is None and not (char.isalpha() and after == ".")
     return _DOTTED.fullmatch(word) is None
