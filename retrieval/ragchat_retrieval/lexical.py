@@ -46,7 +46,7 @@ B: Final = 0.75
 MAX_TERM: Final = 128
 """A longer term is cut after this many characters, so that every store can keep it."""
 
-_CACHE_SIZE = 65_536
+_GENERATION = 50_000
 _CACHED_LENGTH = 32
 
 # Scripts without spaces between words, and Hangul, whose particles stick to the noun.
@@ -118,15 +118,22 @@ def _folded_char(char: str) -> str:
 
 
 class _Terms(dict[str, tuple[str, ...]]):
-    """The terms of each chunk, computed once; bounded, since texts may hold endless numbers."""
+    """The terms of each chunk, computed once; bounded, since texts may hold endless numbers.
+
+    When it is full it becomes the old generation; what is asked for again moves to the new one.
+    """
 
     def __init__(self, expand: Callable[[str], tuple[str, ...]]) -> None:
         super().__init__()
         self._expand = expand
+        self._old: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, chunk: str) -> tuple[str, ...]:
-        terms = self._expand(chunk)
-        if len(self) >= _CACHE_SIZE:
+        terms = self._old.get(chunk)
+        if terms is None:
+            terms = self._expand(chunk)
+        if len(self) >= _GENERATION:
+            self._old = dict(self)
             self.clear()
         if len(chunk) <= _CACHED_LENGTH:
             self[chunk] = terms

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragchat_retrieval import lexical
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, MAX_TERM, Analyzer, bm25, folded, idf
 from ragchat_retrieval.stopwords import STOP_WORDS
@@ -248,3 +249,12 @@ def test_bm25_is_as_computed_by_hand() -> None:
 def test_idf_is_positive_and_falls_as_a_term_becomes_common(live: int, data: st.DataObject) -> None:
     holding = data.draw(st.integers(0, live - 1))
     assert idf(live, holding) > idf(live, holding + 1) > 0
+
+
+def test_what_is_remembered_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And forgetting changes nothing."""
+    monkeypatch.setattr(lexical, "_GENERATION", 8)
+    analyzer = Analyzer()
+    words = [f"running{n % 30}x connecting{n}" for n in range(200)]
+    assert [analyzer.terms(word) for word in words] == [Analyzer().terms(word) for word in words]
+    assert len(analyzer._terms) + len(analyzer._terms._old) <= 16
