@@ -80,12 +80,11 @@ class ScopeContract:
 
     async def test_scope_and_filter_both_hold(self, shared: Store) -> None:
         """A filter narrows inside the scope and never widens it."""
-        both = {"filter": BLUE, "scope": RED}
-        assert not await by_words(shared, "common", **both)
-        assert not await by_vector(shared, axis(0), **both)
-        late = {"filter": Filter(Gt("year", 2021)), "scope": RED}
-        assert set(ids_of(await by_words(shared, "common", **late))) == set(passage_ids(MINE))
-        assert set(ids_of(await by_vector(shared, axis(0), **late))) == set(passage_ids(MINE))
+        assert not await by_words(shared, "common", filter=BLUE, scope=RED)
+        assert not await by_vector(shared, axis(0), filter=BLUE, scope=RED)
+        late, mine = Filter(Gt("year", 2021)), set(passage_ids(MINE))
+        assert set(ids_of(await by_words(shared, "common", filter=late, scope=RED))) == mine
+        assert set(ids_of(await by_vector(shared, axis(0), filter=late, scope=RED))) == mine
 
     async def test_filters_run_before_the_limit(self, store: Store) -> None:
         """A filter that selects the worst of many still finds it within a limit of one."""

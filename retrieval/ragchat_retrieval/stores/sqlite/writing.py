@@ -178,8 +178,9 @@ def _commit_state(
             after.key,
         ),
     )
-    keys = added.keys if added is not None else ()
-    first, end = (int(keys[0]), int(keys[-1]) + 1) if len(keys) else (0, 0)
+    first = end = 0
+    if added is not None:
+        first, end = int(added.keys[0]), int(added.keys[-1]) + 1
     connection.execute(
         "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)",
         (after.key, after.revision, after.stamp, first, end, removed.astype("<i8").tobytes()),
