@@ -24,6 +24,7 @@ from ragchat_retrieval.values import Passage
 
 if TYPE_CHECKING:
     from ragchat_retrieval.ports import Store
+    from ragchat_retrieval.values import Revision
 
 RED = Filter(Eq("team", "red"))
 BLUE = Filter(Eq("team", "blue"))
@@ -155,12 +156,14 @@ class ScopeContract:
         ],
         ids=["unmarked", "foreign", "takes", "claims", "deletes", "deletes-marked"],
     )
-    async def test_writing_outside_the_scope_is_refused(self, shared: Store, given: object) -> None:
+    async def test_writing_outside_the_scope_is_refused(
+        self, shared: Store, given: Revision
+    ) -> None:
         """New documents must match the scope, and documents outside it may not be replaced."""
         before = await contents(shared)
         fine = revision("fine", "b", metadata={"team": "red"})
         with pytest.raises(ScopeViolation):
-            await put(shared, fine, given, scope=RED)  # type: ignore[arg-type]
+            await put(shared, fine, given, scope=RED)
         assert await contents(shared) == before
 
     async def test_a_passage_must_match_the_scope_too(self, shared: Store) -> None:
