@@ -193,7 +193,7 @@ def test_the_first_heading_is_the_title(text, title):
         "---\nkey: x\r" + "a\r" * 10_000,
         "---\n" + "\n" * 10_000 + "x",
         "# a\n" * 2_000,
-        "* " * 5_000,
+        "* " * 5_000 + "x",
     ],
     ids=range(9),
 )

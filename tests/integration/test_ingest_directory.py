@@ -1,0 +1,530 @@
+"""A folder becomes documents of an index, and the index follows the folder."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import PurePosixPath
+
+import pytest
+
+from ragchat_retrieval.chunking import ParagraphSplitter, TextSplitter, WholeText
+from ragchat_retrieval.errors import DocumentNotUTF8, InvalidSetting, ScopeViolation
+from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.ingest import ingest_directory
+from ragchat_retrieval.ingest.files import TEXT_SUFFIXES
+from ragchat_retrieval.values import Document
+
+
+@pytest.fixture
+def index():
+    return HybridIndex(splitter=TextSplitter(64, 8))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "docs"
+    write(
+        root,
+        {
+            "leave.md": "# Leave policy\n\nEmployees get 25 days.\n\n## Carry over\n\nFive days.\n",
+            "guide/tea.txt": "Heat the kettle.\n\nPour the water.",
+            "guide/deep/b.rst": "Title\n=====\n\nBody.",
+        },
+    )
+    return root
+
+
+def write(root, files):
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content, "utf-8")
+
+
+def lines(*records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+async def ids(index, **options):
+    return list(await index.document_ids(**options))
+
+
+async def document(index, document_id):
+    return await index.store.document(document_id, scope=Filter())
+
+
+async def passages(index, document_id):
+    return await index.store.neighbours(document_id, 0, 1000, scope=Filter())
+
+
+# What becomes of files
+
+
+async def test_every_text_file_is_a_document_named_by_root_and_path(index, folder):
+    report = await ingest_directory(index, folder)
+    assert await ids(index) == ["docs/guide/deep/b.rst", "docs/guide/tea.txt", "docs/leave.md"]
+    assert (report.documents, report.skipped, report.deleted, report.errors) == (3, 0, 0, ())
+    assert report.passages == 4
+
+
+async def test_title_and_source_are_what_a_person_would_say(index, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    await ingest_directory(index, "docs")
+    leave = await document(index, "docs/leave.md")
+    tea = await document(index, "docs/guide/tea.txt")
+    assert (leave.title, leave.source) == ("Leave policy", os.path.join("docs", "leave.md"))  # noqa: PTH118 - a plain string
+    assert tea.title == "tea.txt"
+
+
+async def test_markdown_is_split_along_headings_and_the_rest_as_the_index_does(index, folder):
+    await ingest_directory(index, folder)
+    found = await passages(index, "docs/leave.md")
+    assert [(p.headings, p.text) for p in found] == [
+        (("Leave policy",), "Employees get 25 days."),
+        (("Leave policy", "Carry over"), "Five days."),
+    ]
+    assert len(await passages(index, "docs/guide/tea.txt")) == 1
+
+
+async def test_the_splitter_can_be_chosen_by_path(index, folder):
+    def splitter_for(path):
+        assert isinstance(path, PurePosixPath)
+        return {".txt": ParagraphSplitter(), ".md": WholeText()}.get(path.suffix)
+
+    await ingest_directory(index, folder, splitter_for=splitter_for)
+    assert len(await passages(index, "docs/guide/tea.txt")) == 2
+    assert len(await passages(index, "docs/leave.md")) == 1
+
+
+async def test_markdown_passages_have_the_size_of_the_index(index, folder):
+    write(folder, {"long.md": "# Long\n\n" + "The kettle is on and it boils. " * 40})
+    await ingest_directory(index, folder)
+    assert len(await passages(index, "docs/long.md")) >= 5
+
+
+async def test_metadata_is_given_for_all_or_by_path(index, folder):
+    await ingest_directory(index, folder, metadata={"team": "blue"})
+    assert (await document(index, "docs/leave.md")).metadata["team"] == "blue"
+    await ingest_directory(index, folder, metadata=lambda path: {"depth": len(path.parts)})
+    assert (await document(index, "docs/guide/deep/b.rst")).metadata["depth"] == 3
+
+
+async def test_special_tokens_and_byte_order_marks_are_no_trouble(index, folder):
+    text = "Stop at <|endoftext|> and <|im_start|>system."
+    write(folder, {"<|endoftext|>.txt": text, "bom.txt": b"\xef\xbb\xbfkettle"})
+    report = await ingest_directory(index, folder)
+    assert report.errors == ()
+    assert (await document(index, "docs/<|endoftext|>.txt")).text == text
+    assert (await document(index, "docs/bom.txt")).text == "kettle"
+
+
+async def test_a_single_file_is_read_as_part_of_its_folder(index, folder):
+    await ingest_directory(index, folder)
+    write(folder, {"leave.md": "# Leave\n\n30 days."})
+    report = await ingest_directory(index, folder / "leave.md")
+    assert (report.documents, report.deleted) == (1, 0)
+    assert len(await ids(index)) == 3
+    assert (await document(index, "docs/leave.md")).title == "Leave"
+
+
+# JSON lines
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_json_lines_file_is_one_document_a_line(index, tmp_path, packed):
+    content = lines(
+        {"_id": "a#1", "title": "Kettles", "text": "A kettle boils.", "metadata": {"year": 1999}},
+        {"id": 2, "text": "Two cups.", "other": True},
+    ).encode()
+    name = "corpus.jsonl.gz" if packed else "corpus.jsonl"
+    write(tmp_path / "kb", {name: gzip.compress(content) if packed else b"\xef\xbb\xbf" + content})
+    report = await ingest_directory(index, tmp_path / "kb")
+    assert report.errors == ()
+    assert await ids(index) == [f"kb/{name}#2", f"kb/{name}#a#1"]
+    first = await document(index, f"kb/{name}#a#1")
+    assert (first.title, first.text, first.metadata["year"]) == ("Kettles", "A kettle boils.", 1999)
+    assert first.source.endswith(name)
+    assert (await document(index, f"kb/{name}#2")).title is None
+
+
+async def test_bad_lines_are_reported_with_their_numbers(index, tmp_path):
+    good = lines({"_id": "x", "text": "good"}).encode()
+    bad = [
+        b"not json\n",
+        b"[1]\n",
+        b'{"_id": "", "text": "t"}\n',
+        b'{"_id": "y"}\n',
+        b'{"_id": true, "text": "t"}\n',
+        b'{"_id": "z", "text": "\xff"}\n',
+        b'{"_id": "z", "text": "t", "metadata": []}\n',
+        b'{"_id": "z", "text": "t", "metadata": {"bad key": 1}}\n',
+        b'{"_id": "z", "text": "o\\u0000er"}\n',
+        b'{"_id": "z", "text": "\\ud800"}\n',
+        b'{"_id": "z", "text": "' + b"x" * 3000 + b'"}\n',
+        b"[" * 900 + b"\n",
+    ]
+    write(tmp_path / "kb", {"c.jsonl": b"\n" + b"".join(bad) + good})
+    report = await ingest_directory(index, tmp_path / "kb", max_bytes=1000)
+    assert await ids(index) == ["kb/c.jsonl#x"]
+    assert [error.error for error in report.errors] == [
+        *["InvalidDocument"] * 5,
+        "DocumentNotUTF8",
+        "InvalidDocument",
+        "InvalidMetadata",
+        "InvalidText",
+        "InvalidText",
+        "DocumentTooLarge",
+        "InvalidDocument",
+    ]
+    assert "line 2" in report.errors[0].message
+    assert all(error.id.endswith("c.jsonl") for error in report.errors)
+
+
+async def test_many_bad_lines_are_summed_up(index, tmp_path):
+    write(tmp_path / "kb", {"c.jsonl": "oops\n" * 1000})
+    report = await ingest_directory(index, tmp_path / "kb")
+    assert len(report.errors) == 21
+    assert "980 more" in report.errors[-1].message
+
+
+async def test_a_cut_archive_keeps_what_was_read_and_removes_nothing(index, tmp_path):
+    content = lines(
+        *({"_id": str(n), "text": f"text {n} {os.urandom(20).hex()}"} for n in range(999))
+    )
+    packed = gzip.compress(content.encode())
+    write(tmp_path / "kb", {"c.jsonl.gz": packed})
+    await ingest_directory(index, tmp_path / "kb")
+    write(tmp_path / "kb", {"c.jsonl.gz": packed[: len(packed) // 2]})
+    report = await ingest_directory(index, tmp_path / "kb")
+    assert len(report.errors) == 1
+    assert report.deleted == 0
+    assert len(await ids(index)) == 999
+
+
+# Which files are read
+
+
+async def test_hidden_and_binary_files_are_left_out(index, folder):
+    write(
+        folder,
+        {
+            ".secret.md": "x",
+            ".git/config.txt": "x",
+            "logo.png": b"\x89PNG",
+            "LICENSE": "free",
+            "tea.TXT": "y",
+        },
+    )
+    await ingest_directory(index, folder)
+    assert len(await ids(index)) == 4
+    assert "docs/tea.TXT" in await ids(index)
+    assert ".png" not in TEXT_SUFFIXES
+
+
+async def test_globs_choose_files_whatever_their_suffix(index, folder):
+    write(folder, {"LICENSE": "free"})
+    await ingest_directory(index, folder, glob=["LICENSE", "guide/**"], exclude="deep/")
+    assert await ids(index) == ["docs/LICENSE", "docs/guide/tea.txt"]
+    await ingest_directory(index, folder, glob="*.md")
+    assert await ids(index) == ["docs/leave.md"]
+
+
+@pytest.mark.parametrize("setting", ["glob", "exclude"])
+async def test_a_malformed_pattern_is_refused(index, folder, setting):
+    with pytest.raises(InvalidSetting) as caught:
+        await ingest_directory(index, folder, **{setting: "!"})
+    assert caught.value.name == setting
+
+
+async def test_gitignore_files_are_honoured_at_every_level(index, folder):
+    write(
+        folder.parent,
+        {
+            ".git/HEAD": "x",
+            ".gitignore": "*.log\n/docs/guide/top.txt\n",
+            "docs/.gitignore": "deep/\n!\n*.tmp.md\n[z-a]\n",
+            "docs/guide/.gitignore": "!keep.log\n",
+            "docs/guide/keep.log": "kept",
+            "docs/guide/top.txt": "x",
+            "docs/run.log": "x",
+            "docs/a.tmp.md": "x",
+        },
+    )
+    await ingest_directory(index, folder)
+    assert await ids(index) == ["docs/guide/keep.log", "docs/guide/tea.txt", "docs/leave.md"]
+    report = await ingest_directory(index, folder, follow_gitignore=False)
+    assert report.documents == 4
+    assert "docs/guide/deep/b.rst" in await ids(index)
+
+
+async def test_a_folder_that_is_ignored_itself_is_read_when_named(index, folder):
+    write(folder.parent, {".git/HEAD": "x", ".gitignore": "docs/\n"})
+    await ingest_directory(index, folder)
+    assert len(await ids(index)) == 3
+
+
+async def test_links_are_followed_inside_the_root_only(index, folder):
+    write(folder.parent, {"outside.txt": "secret", "away/secret.txt": "secret"})
+    (folder / "out.txt").symlink_to(folder.parent / "outside.txt")
+    (folder / "away").symlink_to(folder.parent / "away")
+    (folder / "loop").symlink_to(folder)
+    (folder / "nowhere.txt").symlink_to(folder / "missing.txt")
+    (folder / "in.txt").symlink_to(folder / "guide" / "tea.txt")
+    report = await ingest_directory(index, folder)
+    assert report.errors == ()
+    assert await ids(index) == [
+        "docs/guide/deep/b.rst",
+        "docs/guide/tea.txt",
+        "docs/in.txt",
+        "docs/leave.md",
+    ]
+
+
+async def test_more_files_than_allowed_are_refused_before_anything_is_read(index, folder):
+    with pytest.raises(InvalidSetting) as caught:
+        await ingest_directory(index, folder, max_files=2)
+    assert caught.value.name == "max_files"
+    assert await ids(index) == []
+
+
+# Bad files
+
+
+async def test_bad_files_are_reported_and_the_rest_is_read(index, folder):
+    write(
+        folder,
+        {
+            "a.txt": b"\xff\xfe binary",
+            "b.txt": "o\x00er",
+            "c.txt": "x" * 200,
+            "d.txt": "",
+        },
+    )
+    report = await ingest_directory(index, folder, max_bytes=199)
+    assert [(os.path.basename(e.id), e.error) for e in report.errors] == [  # noqa: PTH119 - a plain string
+        ("a.txt", "DocumentNotUTF8"),
+        ("b.txt", "InvalidText"),
+        ("c.txt", "DocumentTooLarge"),
+    ]
+    assert len(await ids(index)) == 3
+
+
+async def test_the_first_bad_file_stops_the_run_if_asked(index, folder):
+    write(folder, {"a.txt": b"\xff"})
+    with pytest.raises(DocumentNotUTF8):
+        await ingest_directory(index, folder, on_error="raise")
+
+
+async def test_a_missing_path_is_named(index, tmp_path):
+    with pytest.raises(InvalidSetting, match="nowhere"):
+        await ingest_directory(index, tmp_path / "nowhere")
+
+
+# The index follows the folder
+
+
+async def test_unchanged_files_are_skipped_and_changed_ones_replaced(index, folder):
+    await ingest_directory(index, folder)
+    revision = await index.store.revision()
+    report = await ingest_directory(index, folder)
+    assert (report.documents, report.skipped, report.deleted) == (0, 3, 0)
+    assert await index.store.revision() == revision
+    write(folder, {"leave.md": "# Leave policy\n\nEmployees get 30 days.\n"})
+    report = await ingest_directory(index, folder)
+    assert (report.documents, report.skipped) == (1, 2)
+    assert [p.text for p in await passages(index, "docs/leave.md")] == ["Employees get 30 days."]
+    assert not await index.search("25 carry over")
+
+
+async def test_vanished_files_and_lines_are_removed(index, folder):
+    records = [{"_id": name, "text": name} for name in ("x", "y")]
+    write(folder, {"c.jsonl": lines(*records)})
+    await index.ingest(Document("docs/mine", "written by hand"), Document("other", "kept"))
+    await ingest_directory(index, folder)
+    (folder / "leave.md").unlink()
+    write(folder, {"c.jsonl": lines(*records[1:])})
+    report = await ingest_directory(index, folder)
+    assert report.deleted == 2
+    assert await ids(index) == [
+        "docs/c.jsonl#y",
+        "docs/guide/deep/b.rst",
+        "docs/guide/tea.txt",
+        "docs/mine",
+        "other",
+    ]
+
+
+async def test_a_file_that_became_empty_loses_its_document(index, folder):
+    await ingest_directory(index, folder)
+    write(folder, {"leave.md": "\n"})
+    report = await ingest_directory(index, folder)
+    assert report.deleted == 1
+    assert "docs/leave.md" not in await ids(index)
+
+
+async def test_a_file_that_cannot_be_read_any_more_keeps_its_document(index, folder):
+    await ingest_directory(index, folder)
+    write(folder, {"leave.md": b"\xff"})
+    report = await ingest_directory(index, folder)
+    assert (report.deleted, len(report.errors)) == (0, 1)
+    assert "docs/leave.md" in await ids(index)
+
+
+async def test_nothing_is_removed_if_the_walk_was_incomplete(index, folder, monkeypatch):
+    await ingest_directory(index, folder)
+    scandir = os.scandir
+
+    def failing(path):
+        if os.fspath(path).rstrip("/").endswith("guide"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    report = await ingest_directory(index, folder)
+    assert (report.skipped, report.deleted) == (1, 0)
+    assert [error.error for error in report.errors] == ["PermissionError"]
+    assert len(await ids(index)) == 3
+    with pytest.raises(PermissionError):
+        await ingest_directory(index, folder, on_error="raise")
+
+
+async def test_vanished_files_can_be_kept(index, folder):
+    await ingest_directory(index, folder)
+    (folder / "leave.md").unlink()
+    report = await ingest_directory(index, folder, remove_vanished=False)
+    assert report.deleted == 0
+    assert len(await ids(index)) == 3
+
+
+async def test_a_run_that_was_stopped_goes_on_where_it_was(folder):
+    """Every batch is written at once, and what is there is not done again."""
+
+    class Stopping(HybridIndex):
+        calls = 0
+
+        async def ingest(self, *documents, **options):
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return await super().ingest(*documents, **options)
+
+    index = Stopping()
+    with pytest.raises(KeyboardInterrupt):
+        await ingest_directory(index, folder, batch=1)
+    assert len(await ids(index)) == 2
+    report = await ingest_directory(index, folder, batch=1)
+    assert (report.documents, report.skipped) == (1, 2)
+    assert len(await ids(index)) == 3
+
+
+# Roots and scopes
+
+
+async def test_two_folders_of_one_name_are_refused_and_both_are_named(index, folder, tmp_path):
+    other = tmp_path / "other" / "docs"
+    write(other, {"x.md": "# X"})
+    await ingest_directory(index, folder)
+    with pytest.raises(InvalidSetting) as caught:
+        await ingest_directory(index, other)
+    assert caught.value.name == "root"
+    assert str(other) in str(caught.value)
+    assert str(folder / "guide") in str(caught.value)
+    assert len(await ids(index)) == 3
+    report = await ingest_directory(index, other, root="other docs")
+    assert report.documents == 1
+    assert len(await ids(index)) == 4
+
+
+async def test_the_same_folder_by_another_way_is_the_same(index, folder, monkeypatch):
+    await ingest_directory(index, folder)
+    (folder.parent / "link").symlink_to(folder)
+    report = await ingest_directory(index, folder.parent / "link", root="docs")
+    assert (report.deleted, report.errors) == (0, ())
+    monkeypatch.chdir(folder)
+    await ingest_directory(index, ".")
+    assert len(await ids(index)) == 3
+    assert (await document(index, "docs/leave.md")).source == "leave.md"
+
+
+async def test_a_folder_that_moved_takes_its_documents_over(index, folder, tmp_path):
+    await ingest_directory(index, folder)
+    (folder / "leave.md").unlink()
+    moved = folder.rename(tmp_path / "moved")
+    report = await ingest_directory(index, moved, root="docs", moved=True)
+    assert report.deleted == 1
+    assert await ids(index) == ["docs/guide/deep/b.rst", "docs/guide/tea.txt"]
+    assert (await ingest_directory(index, moved, root="docs")).skipped == 2
+
+
+async def test_the_mark_of_a_folder_cannot_be_forged(index, tmp_path):
+    write(
+        tmp_path / "kb",
+        {"c.jsonl": lines({"_id": "x", "text": "t", "metadata": {"ingest_root": "no"}})},
+    )
+    await ingest_directory(index, tmp_path / "kb", metadata={"ingest_root": "no"})
+    assert (await document(index, "kb/c.jsonl#x")).metadata["ingest_root"] != "no"
+
+
+@pytest.mark.parametrize("root", ["", " ", "a/b", "/"])
+async def test_a_root_is_a_plain_name(index, folder, root):
+    with pytest.raises(InvalidSetting) as caught:
+        await ingest_directory(index, folder, root=root)
+    assert caught.value.name == "root"
+
+
+async def test_nothing_outside_the_scope_is_seen_or_removed(index, folder):
+    await index.ingest(Document("docs/theirs", "x", metadata={"tenant": "b"}))
+    await ingest_directory(index, folder, scope=Filter(Eq("tenant", "a")), metadata={"tenant": "a"})
+    assert len(await ids(index)) == 4
+    assert len(await ids(index, scope=Eq("tenant", "a"))) == 3
+    with pytest.raises(ScopeViolation):
+        await ingest_directory(index, folder, scope=Eq("tenant", "b"), metadata={"tenant": "c"})
+
+
+# Progress
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+async def test_progress_never_falls_and_ends_at_one(index, folder, batch):
+    write(folder, {"c.jsonl": lines(*({"_id": str(n), "text": f"t {n}"} for n in range(150)))})
+    heard = []
+    await ingest_directory(index, folder, batch=batch, on_progress=heard.append)
+    assert heard == sorted(heard)
+    assert (heard[0], heard[-1], heard.count(1.0)) == (0.0, 1.0, 1)
+    assert len(heard) > 4
+
+
+async def test_an_empty_folder_is_done_at_once(index, tmp_path):
+    (tmp_path / "empty").mkdir()
+    heard = []
+    report = await ingest_directory(index, tmp_path / "empty", on_progress=heard.append)
+    assert (report.documents, heard) == (0, [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_bytes": 0}, {"max_files": 0}, {"batch": 0}, {"on_error": "ignore"}]
+)
+async def test_settings_that_cannot_work_are_refused(index, folder, settings):
+    with pytest.raises(InvalidSetting) as caught:
+        await ingest_directory(index, folder, **settings)
+    assert caught.value.name == next(iter(settings))
+
+
+if os.name == "posix":
+
+    async def test_a_named_pipe_is_no_file(index, folder):
+        os.mkfifo(folder / "pipe.txt")
+        assert (await ingest_directory(index, folder)).documents == 3
+
+    async def test_a_file_name_that_is_no_unicode_is_reported(index, folder):
+        path = folder / os.fsdecode(b"\xff.txt")
+        path.write_bytes(b"x")
+        report = await ingest_directory(index, folder)
+        assert [error.error for error in report.errors] == ["InvalidText"]
+        assert report.errors[0].id.encode()
