@@ -117,7 +117,7 @@ def replace_documents(
     owned = snapshot.find(batch.ids)
     taken = np.flatnonzero((owned >= 0) & ~np.isin(owned, removed))
     if len(taken):
-        raise PassageIDConflict(batch.ids[taken[0]], store=NAME)
+        raise PassageIDConflict(batch.ids[int(taken[0])], store=NAME)
     after = corpus.engine.apply(add=batch, remove=removed)
     corpus.next_key += len(batch)
     corpus.publish(after, agreed)
