@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.values import Document, Revision
 
-_NUMBERS = struct.Struct("<6q")
-_NONE = -(2**63)
+_NUMBERS = struct.Struct("<6i")
+_NONE = -(2**31)
 """Stands for an absent number."""
 
 _ABSENT = (_NONE, _NONE)
@@ -42,8 +42,8 @@ class PackedDocument:
     size: int
     """How many passages there are."""
 
-    digest: str
-    """The digest that regular passages carry."""
+    digest: bytes
+    """The digest that regular passages carry, of which they hold the hexadecimal form."""
 
     numbers: bytes
     """Span, lines, page and ordinal of each passage; of no meaning for irregular ones."""
@@ -58,7 +58,7 @@ class PackedDocument:
     def of(cls, revision: Revision, first_key: int) -> PackedDocument:
         """Packs a revision that was checked."""
         document, passages = revision.document, revision.passages
-        digest = passages[0].digest if passages else ""
+        digest = _raw(passages[0].digest) if passages else b""
         numbers: list[bytes] = []
         headings: dict[int, tuple[str, ...]] = {}
         own: dict[int, Passage] = {}
@@ -106,7 +106,7 @@ class PackedDocument:
             lines=None if first == _NONE else Lines(first, last),
             span=Span(start, end),
             ordinal=ordinal,
-            digest=self.digest,
+            digest=self.digest.hex(),
         )
 
     def ordinal(self, key: int) -> int:
@@ -118,17 +118,25 @@ class PackedDocument:
         return ordinal
 
 
-def _is_regular(document: Document, passage: Passage, digest: str) -> bool:
+def _is_regular(document: Document, passage: Passage, digest: bytes) -> bool:
     span = passage.span
     return (
         span is not None
         and 0 <= span.start <= span.end
         and document.text[span.start : span.end] == passage.text
-        and passage.digest == digest
+        and passage.digest == digest.hex()
         and passage.title == document.title
         and passage.source == document.source
         and _same_metadata(document, passage)
     )
+
+
+def _raw(digest: str) -> bytes:
+    """Returns the bytes of a hexadecimal digest; of other text, bytes that match none."""
+    try:
+        return bytes.fromhex(digest)
+    except ValueError:
+        return b"\0"
 
 
 def _same_metadata(document: Document, passage: Passage) -> bool:
@@ -140,7 +148,7 @@ def _same_metadata(document: Document, passage: Passage) -> bool:
 
 
 def _packed(passage: Passage) -> bytes | None:
-    """Returns the numbers of a passage with a span; None if one needs more than 64 bits."""
+    """Returns the numbers of a passage with a span; None if one needs more than 32 bits."""
     page = passage.page
     try:
         return _NUMBERS.pack(
