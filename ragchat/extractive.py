@@ -32,25 +32,34 @@ if TYPE_CHECKING:
 
     Evidence = Mapping[int, Passage] | Sequence[Candidate]
 
+# The numbers below were chosen on 150 answerable and 150 unanswerable development questions of
+# ClapNQ, whose answers name the sentences they rest on. With the local embedder 66 % of the
+# sentences taken are among those, 87 % of the answers hold at least one, and 1 % of the answerable
+# and 19 % of the unanswerable questions get none; by words alone 61 %, 79 %, 7 % and 25 %.
+
 NO_SUPPORT = "Nothing in the documents found answers this."
 """The text of an answer without sentences."""
 
-_HEADING_CREDIT = 0.4
+_HEADING_CREDIT = 0.7
 """What a question's term counts that stands only in the title or headings above a sentence."""
 
-_RANK_DISCOUNT = 0.05
+_RANK_DISCOUNT = 0.35
 """By how much a sentence's score falls with each place of its passage in the evidence."""
 
-_LEAST = 0.2
+_LEAST = 0.25
 """Score below which a sentence supports nothing; a share of the question's weighted terms."""
 
-_NEAR_BEST = 0.6
+_NEAR_BEST = 0.7
 """Share of the best score that a further sentence needs."""
 
 _SAME = 0.8
 """Jaccard similarity of terms from which two sentences say the same."""
 
+_SAID = 0.8
+"""Share of a sentence's terms in an earlier turn from which it was said already."""
+
 _MARKUP = re.compile(r"\A(?:[-*+>]|\d+[.)])\s+")
+_CODE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"\s*#{1,6}\s")
 
 
@@ -104,7 +113,8 @@ async def extractive_answer(
     A sentence's score is the share of the question's terms that it holds, each weighted by how rare
     it is among the evidence's sentences; with an embedder, the mean of that and of the cosine with
     the question. The weighted context of a `Query` counts as it does in retrieval, so that a
-    follow-up question is answered in the light of its conversation.
+    follow-up question is answered in the light of its conversation, and what was said in it is not
+    said again. Headings and code are no sentences.
 
     Args:
         question: A question, or the query that retrieved the evidence.
@@ -125,7 +135,12 @@ async def extractive_answer(
     if max_sentences < 1:
         raise InvalidSetting("max_sentences", "must be at least 1")
     query = question if isinstance(question, Query) else Query(question)
-    sentences = list(_sentences(_numbered(evidence), analyzer))
+    said = [frozenset(analyzer.terms(context.text)) for context in query.context]
+    sentences = [
+        sentence
+        for sentence in _sentences(_numbered(evidence), analyzer)
+        if all(len(sentence.terms & turn) < _SAID * len(sentence.terms) for turn in said)
+    ]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
     if embedder is not None and sentences:
         cosines = await _cosines(query, [s.text for s in sentences], embedder)
@@ -151,11 +166,13 @@ def _sentences(passages: Sequence[tuple[int, Passage]], analyzer: Analyzer) -> I
     for number, passage in passages:
         above = frozenset(analyzer.terms("\n".join([passage.title or "", *passage.headings])))
         offset = passage.span.start if passage.span is not None else 0
+        code = [match.span() for match in _CODE.finditer(passage.text)]
         for start, end in sentence_spans(passage.text):
             raw = passage.text[start:end]
+            if _HEADING.match(raw) or any(start < last and first < end for first, last in code):
+                continue
             text = _readable(raw)
-            terms = frozenset(analyzer.terms(text))
-            if terms and not _HEADING.match(raw):
+            if terms := frozenset(analyzer.terms(text)):
                 yield _Sentence(text, number, Span(offset + start, offset + end), terms, above)
 
 
@@ -166,20 +183,22 @@ def _readable(raw: str) -> str:
 
 def _weights(query: Query, analyzer: Analyzer) -> dict[str, float]:
     """Returns the query's terms with their weights: 1 for its own, less for the conversation's."""
-    weights: dict[str, float] = {}
+    weights = dict.fromkeys(analyzer.terms(query.lexical or query.text), 1.0)
     for context in query.context:
-        for term in set(analyzer.terms(context.text)):
-            weights[term] = max(weights.get(term, 0.0), context.lexical)
-    weights.update(dict.fromkeys(analyzer.terms(query.lexical or query.text), 1.0))
-    return {term: min(weight, 1.0) for term, weight in weights.items() if weight > 0}
+        for term in analyzer.terms(context.text):
+            weights[term] = max(weights.get(term, 0.0), min(context.lexical, 1.0))
+    return weights
 
 
 def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[_Sentence]) -> list[float]:
     """Returns for each sentence the share of the weighted terms that it holds, 0 … 1.
 
-    A term of which no sentence knows counts like one that a single sentence holds.
+    A term of which no sentence knows counts like one that a single sentence holds. Headings say
+    what a sentence is about and count for less. A sentence answers nothing if it has no term of the
+    query, or if neither it nor what stands above it has one of the question's own.
     """
     total = len(sentences)
+    asked = {term for term, weight in weights.items() if weight >= 1}
     found = Counter(term for sentence in sentences for term in sentence.terms if term in weights)
     value = {
         term: weight * math.log(1 + total / max(found[term], 1)) for term, weight in weights.items()
@@ -188,9 +207,9 @@ def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[_Sentence]
     scores = []
     for sentence in sentences:
         own = sum(value[term] for term in sentence.terms if term in value)
-        # Headings say what a sentence is about; without a word of its own it answers nothing.
         above = sum(value[term] for term in sentence.above - sentence.terms if term in value)
-        scores.append((own + _HEADING_CREDIT * above) / whole if own else 0.0)
+        relevant = own and not asked.isdisjoint(sentence.terms | sentence.above)
+        scores.append((own + _HEADING_CREDIT * above) / whole if relevant else 0.0)
     return scores
 
 

@@ -50,9 +50,9 @@ async def test_a_heading_is_no_sentence_but_says_what_the_sentences_under_it_are
 
 
 async def test_a_rare_word_counts_more_than_a_common_one():
-    evidence = candidates("The pump is red.", "The pump is old.", "The valve leaks.")
+    evidence = candidates("The pump is red. The pump is old. The valve leaks.")
     answer = await extractive_answer("pump valve", evidence, max_sentences=1)
-    assert answer.text == "The valve leaks. [3]"
+    assert answer.text == "The valve leaks. [1]"
 
 
 async def test_the_score_is_the_share_of_the_question_s_terms_weighted_by_their_rarity():
@@ -99,6 +99,19 @@ async def test_a_follow_up_question_is_answered_in_the_light_of_its_conversation
     query = Query("how much does it cost?", context=context)
     followed = await extractive_answer(query, evidence, max_sentences=1)
     assert (alone.sentences[0].citation, followed.sentences[0].citation) == (1, 2)
+
+
+async def test_what_the_conversation_said_already_is_not_said_again():
+    evidence = candidates("The Heron carries two children. It costs 38 euros a day.")
+    context = (ContextText("The Heron carries two children. [1]", lexical=0.4),)
+    answer = await extractive_answer(Query("what does it cost?", context=context), evidence)
+    assert answer.text == "It costs 38 euros a day. [1]"
+
+
+async def test_code_is_no_sentence():
+    evidence = candidates("Print it.\n\n```python\nprint('leave days')\n```\n\nNo leave days left.")
+    answer = await extractive_answer("leave days", evidence)
+    assert answer.text == "No leave days left. [1]"
 
 
 async def test_numbers_are_those_of_given_citations():

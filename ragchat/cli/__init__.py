@@ -1,0 +1,7 @@
+"""The command line: ``ragchat ingest | search | ask | stats | embed | remove | reset | demo``."""
+
+from __future__ import annotations
+
+from ragchat.cli.entry import main
+
+__all__ = ["main"]

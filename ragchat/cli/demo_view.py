@@ -1,0 +1,121 @@
+"""How the demo looks: labelled sections, side by side with their labels where there is room."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from ragchat.cli.ask import NO_MODEL
+from ragchat.cli.output import one_line, plain
+from ragchat.cli.records import heading, place
+from ragchat.cli.search import ranking_of
+from ragchat.demo import EVIDENCE_TOKENS, QUESTIONS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ragchat.cli.demo import Turn
+    from ragchat.cli.output import Face
+    from ragchat_retrieval.index import IndexDescription
+    from ragchat_retrieval.ingest import IngestReport
+    from ragchat_retrieval.values import ContextText, Passage
+
+LABEL = 10
+"""Columns of the labels."""
+
+SHOWN = 60
+"""Characters shown of a turn in the query."""
+
+
+def show_index(
+    face: Face, known: IndexDescription, report: IngestReport, seconds: float, path: Path
+) -> None:
+    """Shows what was read and what the index holds."""
+    vectors = f"{known.vectors} with vectors" if known.vectors else "keywords only"
+    face.line("A conversation over bundled texts, and every step behind its answers.", "bold")
+    face.line(
+        f"{known.documents} documents, {known.passages} passages, {vectors}: "
+        f"{report.documents} read, {report.skipped} unchanged, in {seconds:.1f} s. "
+        f"The index is kept in {path}.",
+        "dim",
+    )
+    for note in known.notes:
+        face.note(note)
+
+
+def show_turn(face: Face, number: int, turn: Turn, model: str | None) -> None:
+    """Shows one turn from the question to what its first citation stands for."""
+    retrieval = turn.prepared.retrieval
+    face.line()
+    face.show(Rule(f"Turn {number} of {len(QUESTIONS)}", style="cyan"))
+    section(face, "User", Text(turn.question, style="bold"))
+    for query in retrieval.queries[:1]:
+        lines = [Text(plain(query.text)), *map(_context, query.context)]
+        section(face, "Query", Text("\n").join(lines))
+    section(face, "Ranking", ranking_of(retrieval.candidates, face.out.width - LABEL))
+    if turn.alone is not None:
+        alone = f"Without the conversation the first would be: {heading(turn.alone.passage)}"
+        section(face, "", Text(alone, style="dim"))
+    section(face, "Evidence", Text(_evidence(turn)))
+    section(face, "Answer", Text(plain(turn.answer), style="bold green"))
+    if model is None and number == 1:
+        section(face, "", Text(NO_MODEL[0].upper() + NO_MODEL[1:] + ".", style="dim"))
+    for cited, passage in list(retrieval.citations.cited(turn.answer).items())[:1]:
+        section(face, f"[{cited}]", _source(face, passage))
+    for degradation in retrieval.degraded:
+        face.note(f"{degradation.stage} left out: {degradation.reason}")
+
+
+def section(face: Face, label: str, body: RenderableType) -> None:
+    """Shows a labelled part; the label stands above where the terminal is narrow."""
+    if label:
+        face.line()
+    if not face.wide:
+        if label:
+            face.line(label, "cyan")
+        face.show(body, indent=2)
+        return
+    grid = Table.grid(padding=0)
+    grid.add_column(width=LABEL, style="cyan", no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_row(Text(label), body)
+    face.show(grid)
+
+
+def _context(context: ContextText) -> Text:
+    weights = []
+    if context.lexical:
+        weights.append(f"keywords × {context.lexical:.2f}")
+    if context.semantic:
+        damped = " at most" if context.damp else ""
+        weights.append(f"meaning × {context.semantic:.2f}{damped}")
+    text = one_line(context.text)
+    shown = text if len(text) <= SHOWN else text[:SHOWN].rsplit(" ", 1)[0] + " …"
+    return Text.assemble(("+ ", "cyan"), f"“{shown}”", (f"  {', '.join(weights)}", "dim"))
+
+
+def _evidence(turn: Turn) -> str:
+    retrieval = turn.prepared.retrieval
+    used, found = len(retrieval.citations), len(retrieval.candidates)
+    return f"{used} of {found} passages, {turn.tokens} of {EVIDENCE_TOKENS} tokens"
+
+
+def _source(face: Face, passage: Passage) -> Text:
+    """Returns a passage with its place, its lines joined to paragraphs and wrapped anew."""
+    width = face.out.width - (LABEL if face.wide else 2) - 2
+    lines = [Text(heading(passage), style="bold"), Text(_short(place(passage)), style="dim")]
+    for paragraph in plain(passage.text).strip().split("\n\n"):
+        text = paragraph if paragraph.startswith(("|", "-")) else " ".join(paragraph.split())
+        wrapped = Text(text).wrap(face.out, width)
+        lines += [Text.assemble(("│ ", "cyan"), line) for line in wrapped]
+    return Text("\n").join(lines)
+
+
+def _short(where: str) -> str:
+    """Returns a place relative to the current folder, if it lies below."""
+    return where.removeprefix(f"{Path.cwd()}{os.sep}")

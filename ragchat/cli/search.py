@@ -1,0 +1,183 @@
+"""``ragchat search``: the ranking, and with ``--explain`` how it came about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ragchat.cli.options import (
+    DEFAULT_CORPUS,
+    DEFAULT_INDEX,
+    Corpus,
+    Filters,
+    Index,
+    Json,
+    TopK,
+    read_filter,
+)
+from ragchat.cli.output import Face, one_line, plain
+from ragchat.cli.records import candidate_record, degraded_records, heading, place
+from ragchat.cli.running import opened, run
+from ragchat_retrieval.fusion import Weighted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from ragchat_retrieval.explain import LaneExplanation
+    from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.values import Candidate, Passage
+
+SNIPPET = 240
+"""Characters of a passage shown without ``--full``."""
+
+COLUMNS = {"": 2, "fused": 5, "keyword": 18, "vector": 18}
+"""The table of lanes: its columns before the passage, with their widths."""
+
+TABLE_WIDTH = 68
+"""Columns of a terminal that the table needs."""
+
+LEGEND = "Lanes: rank, BM25 or cosine → share of the fused score."
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="The question.")],
+    *,
+    index: Index = DEFAULT_INDEX,
+    corpus: Corpus = DEFAULT_CORPUS,
+    top_k: TopK = 5,
+    filters: Filters = None,
+    keyword_weight: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Share of the keyword lane; 0 is all vectors."),
+    ] = 0.3,
+    explain: Annotated[bool, typer.Option("--explain", help="Show lanes, ranks, scores.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show whole passages.")] = False,
+    json: Json = False,
+) -> None:
+    """Find passages."""
+    face = Face.open(json=json)
+    bounds = read_filter(filters)
+    work = _search(
+        face,
+        query,
+        index=index,
+        corpus=corpus,
+        top_k=top_k,
+        bounds=bounds,
+        fusion=Weighted(keyword=keyword_weight),
+        explain=explain,
+        full=full,
+    )
+    run(work, face)
+
+
+async def _search(
+    face: Face,
+    query: str,
+    *,
+    index: str,
+    corpus: str,
+    top_k: int,
+    bounds: Filter,
+    fusion: Weighted,
+    explain: bool,
+    full: bool,
+) -> None:
+    async with opened(index, corpus) as opened_index:
+        result = await opened_index.search(
+            query, top_k=top_k, filter=bounds, fusion=fusion, explain=explain
+        )
+    if face.json:
+        face.document(
+            {
+                "query": query,
+                "results": [candidate_record(n, c) for n, c in enumerate(result, 1)],
+                "degraded": degraded_records(result.degraded),
+                "seconds": round(result.trace.seconds, 6),
+            }
+        )
+        return
+    for degradation in result.degraded:
+        face.note(f"{degradation.stage} lane left out: {degradation.reason}")
+    if not result:
+        face.note("nothing found")
+        return
+    if explain:
+        face.show(ranking_of(result.candidates, face.out.width))
+        face.line()
+    for rank, candidate in enumerate(result, 1):
+        show_candidate(face, rank, candidate, full=full)
+
+
+def show_candidate(face: Face, rank: int, candidate: Candidate, *, full: bool) -> None:
+    """Shows one candidate: number, heading, place and text."""
+    passage = candidate.passage
+    title = Text.assemble((f"{rank:>2}  ", "bold cyan"), (heading(passage), "bold"))
+    face.show(title.append(f"  {candidate.score:.3f}", "dim"))
+    face.show(Text(place(passage), style="dim"), indent=4)
+    face.show(Text(plain(passage.text) if full else _snippet(passage.text)), indent=4)
+    face.line()
+
+
+def _snippet(text: str) -> str:
+    line = one_line(text)
+    if len(line) <= SNIPPET:
+        return line
+    return line[:SNIPPET].rsplit(" ", 1)[0] + " …"
+
+
+def ranking_of(candidates: Sequence[Candidate], width: int) -> RenderableType:
+    """Returns what each lane said of each candidate: a table or, where narrow, lines."""
+    if width < TABLE_WIDTH:
+        lines = []
+        for rank, candidate in enumerate(candidates, 1):
+            lines += [
+                f"{rank}  {heading(candidate.passage)}",
+                f"   fused   {candidate.score:.3f}",
+                f"   keyword {_lane(_keyword(candidate))}",
+                f"   vector  {_lane(_vector(candidate))}",
+            ]
+        return Text("\n".join(lines))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name, columns in COLUMNS.items():
+        table.add_column(name, no_wrap=True, width=columns)
+    room = width - sum(columns + 2 for columns in COLUMNS.values())
+    table.add_column("passage", no_wrap=True, width=room)
+    for rank, candidate in enumerate(candidates, 1):
+        table.add_row(
+            f"{rank:>2}",
+            f"{candidate.score:.3f}",
+            _lane(_keyword(candidate)),
+            _lane(_vector(candidate)),
+            Text(_fitted(candidate.passage, room)),
+        )
+    return Group(table, Text(LEGEND, style="dim"))
+
+
+def _fitted(passage: Passage, room: int) -> str:
+    """Returns what a passage is about in so many characters; its last heading matters most."""
+    whole = heading(passage)
+    text = whole if len(whole) <= room or not passage.headings else one_line(passage.headings[-1])
+    return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def _keyword(candidate: Candidate) -> LaneExplanation | None:
+    return None if candidate.explain is None else candidate.explain.keyword
+
+
+def _vector(candidate: Candidate) -> LaneExplanation | None:
+    return None if candidate.explain is None else candidate.explain.vector
+
+
+def _lane(said: LaneExplanation | None) -> str:
+    """Returns rank, raw score and contribution of a lane in a few characters."""
+    if said is None or said.score is None:
+        return "–"
+    rank = "–" if said.rank is None else f"{said.rank}."
+    return f"{rank:>3} {said.score:6.3f} → {said.contribution:.3f}"

@@ -1,0 +1,460 @@
+"""The command line, as a person or a script uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ragchat.cli.app import app
+from ragchat.testing import Failure, LoopbackOpenAI
+
+CORPUS = Path(__file__).parents[2] / "ragchat" / "demo" / "corpus"
+COMMANDS = ["ingest", "search", "ask", "stats", "embed", "remove", "reset", "demo"]
+
+
+class Shell:
+    """Runs ``ragchat`` in a folder: in this process, or in one of its own."""
+
+    def __init__(self, folder, env):
+        self.folder = folder
+        self.env = env
+
+    def __call__(self, *arguments, stdin="", **env):
+        with contextlib.chdir(self.folder):
+            done = CliRunner().invoke(
+                app, arguments, input=stdin, env={**self.env, **env}, prog_name="ragchat"
+            )
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+    def process(self, *arguments, **env):
+        """Runs a command as the console script does."""
+        return subprocess.run(
+            [sys.executable, "-m", "ragchat.cli", *arguments],
+            cwd=self.folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+
+    def json(self, *arguments, **env):
+        """Returns the one JSON document that a command prints."""
+        done = self(*arguments, "--json", **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def base_env(child_env):
+    return {**child_env, "RAGCHAT_EMBEDDING_PROVIDER": "hashing", "PYTHONIOENCODING": "utf-8"}
+
+
+@pytest.fixture
+def shell(tmp_path, base_env):
+    """A shell in an empty folder."""
+    return Shell(tmp_path, base_env)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory, base_env):
+    """A shell in a folder whose index holds the demo's texts; tests only read it."""
+    shell = Shell(tmp_path_factory.mktemp("filled"), base_env)
+    done = shell("ingest", str(CORPUS))
+    assert done.returncode == 0, done.stderr
+    return shell
+
+
+def failed(done, code, *words):
+    """Asserts that a command failed with one clear line and no traceback."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    if code == 1:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ragchat: ")]
+        assert len(lines) == 1
+
+
+# Help and misuse
+
+
+@pytest.mark.parametrize("command", [[], *[[name] for name in COMMANDS]], ids=str)
+def test_help_fits_a_narrow_terminal_without_unicode(shell, command):
+    done = shell.process(*command, "--help", PYTHONIOENCODING="ascii", COLUMNS="40", TERM="dumb")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert max(map(len, done.stdout.splitlines())) <= 40
+
+
+def test_without_a_command_it_shows_its_help(shell):
+    done = shell()
+    assert all(name in done.stdout + done.stderr for name in COMMANDS)
+
+
+def test_the_version_is_that_of_the_distribution(shell):
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", shell.process("--version").stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["search"],
+        ["search", "q", "--top-k", "0"],
+        ["search", "q", "--keyword-weight", "2"],
+        ["search", "q", "--filter", "nosign"],
+        ["search", "q", "--filter", "no key=1"],
+        ["search", "q", "--filter", '{"a": [1]}'],
+        ["search", "q", "--filter", "{"],
+        ["ingest"],
+        ["remove"],
+        ["remove", "a", "--source", "b"],
+        ["reset"],
+    ],
+    ids=" ".join,
+)
+def test_misuse_is_exit_code_2_before_anything_is_touched(shell, arguments):
+    failed(shell(*arguments), 2)
+    assert list(shell.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '["a"]', '[{"content": "no role"}]'])
+def test_a_history_that_is_no_list_of_messages_is_misuse(filled, tmp_path, content):
+    history = tmp_path / "history.json"
+    history.write_text(content, "utf-8")
+    failed(filled("ask", "q", "--history", str(history)), 2, "--history")
+
+
+# Errors of the place
+
+
+@pytest.mark.parametrize(
+    "arguments", [["search", "q"], ["ask", "q"], ["stats"], ["embed"], ["remove", "x"]], ids=str
+)
+def test_a_missing_index_is_named_with_the_way_to_make_one(shell, arguments):
+    failed(shell(*arguments), 1, "ragchat.sqlite", "ragchat ingest")
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_an_error_is_a_json_document_too(shell):
+    done = shell("stats", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["type"] == "CommandFailed"
+
+
+def test_a_file_that_is_no_index_is_refused(shell):
+    (shell.folder / "note.md").write_text("# Hello\n", "utf-8")
+    failed(shell("search", "q", "--index", "note.md"), 1, "note.md")
+
+
+def test_a_missing_path_to_ingest_is_named(shell):
+    done = shell("ingest", "nowhere")
+    assert done.returncode in {1, 2}
+    failed(done, done.returncode, "nowhere")
+
+
+def test_another_embedder_than_the_stored_one_is_named(filled):
+    """A hashed index is not searched with another model's vectors."""
+    done = filled("embed", RAGCHAT_EMBEDDING_PROVIDER="local")
+    failed(done, 1, "identity")
+
+
+# Ingest and stats
+
+
+def test_ingesting_again_skips_what_is_unchanged(shell):
+    first = shell.json("ingest", str(CORPUS))
+    again = shell.json("ingest", str(CORPUS))
+    count = len(list(CORPUS.rglob("*.md")))
+    assert (first["documents"], first["skipped"], first["errors"]) == (count, 0, [])
+    assert (again["documents"], again["skipped"]) == (0, count)
+
+
+def test_a_bad_file_is_reported_and_the_others_are_ingested(shell):
+    folder = shell.folder / "notes"
+    folder.mkdir()
+    (folder / "good.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
+    (folder / "bad.md").write_bytes(b"\xff\xfe broken")
+    report = shell.json("ingest", "notes")
+    assert report["documents"] == 1
+    assert [error["id"].rpartition("/")[2] for error in report["errors"]] == ["bad.md"]
+    done = shell("ingest", "notes")
+    assert "bad.md" in done.stderr
+
+
+def test_a_single_file_can_be_ingested(shell):
+    (shell.folder / "leave.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
+    assert shell.json("ingest", "leave.md")["documents"] == 1
+    assert shell.json("search", "25 days")["results"][0]["source"].endswith("leave.md")
+
+
+def test_stats_tell_what_the_index_holds(filled):
+    known = filled.json("stats")
+    assert known["documents"] == len(list(CORPUS.rglob("*.md")))
+    assert known["vectors"] == known["passages"] > known["documents"]
+    assert known["bytes"] >= (filled.folder / "ragchat.sqlite").stat().st_size
+    shown = filled("stats").stdout
+    assert str(known["passages"]) in shown
+    assert known["embedding_model"] in shown
+
+
+def test_without_an_embedder_search_is_by_keywords_and_stats_name_the_remedy(shell):
+    env = {"RAGCHAT_EMBEDDING_PROVIDER": "none"}
+    shell.json("ingest", str(CORPUS), **env)
+    assert shell.json("search", "quietest grinder", **env)["results"]
+    known = shell.json("stats", **env)
+    assert known["vectors"] == 0
+    assert "ragchat-toolkit[local]" in " ".join(known["notes"])
+    assert shell.json("embed")["embedded"] == known["passages"]
+    assert shell.json("stats")["vectors"] == known["passages"]
+
+
+def test_an_index_is_named_by_option_or_by_environment(shell):
+    shell.json("ingest", str(CORPUS), "--index", "a.sqlite")
+    assert shell.json("stats", RAGCHAT_INDEX="a.sqlite")["documents"] == 9
+    shell.json("ingest", str(CORPUS / "kitchen-bench"), "--index", "a.sqlite", "--corpus", "two")
+    assert shell.json("stats", "-i", "a.sqlite", "--corpus", "two")["documents"] == 3
+
+
+# Search
+
+
+def test_search_prints_source_lines_and_text(filled):
+    shown = filled("search", "how loud is the quietest grinder").stdout
+    assert "kitchen-bench/grinders.md, lines" in shown
+    assert "62 dB" in shown
+
+
+def test_search_as_json_is_one_document_with_ranks_and_places(filled):
+    found = filled.json("search", "how loud is the quietest grinder", "--top-k", "3")
+    assert [result["rank"] for result in found["results"]] == [1, 2, 3]
+    best = found["results"][0]
+    assert "62 dB" in best["text"]
+    assert best["lines"][0] <= best["lines"][1]
+    text = next(CORPUS.rglob("grinders.md")).read_text("utf-8")
+    assert text[slice(*best["span"])] == best["text"]
+    assert "explain" not in best
+
+
+@pytest.mark.parametrize("columns", ["40", "120"])
+def test_explain_shows_both_lanes_of_every_candidate(filled, columns):
+    done = filled("search", "quietest grinder", "--explain", COLUMNS=columns)
+    assert "keyword" in done.stdout
+    assert "vector" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= int(columns)
+    best = filled.json("search", "quietest grinder", "--explain")["results"][0]["explain"]
+    assert best["keyword"]["rank"] == 1
+    total = best["keyword"]["contribution"] + best["vector"]["contribution"]
+    assert best["fused_score"] == pytest.approx(total)
+
+
+@pytest.mark.parametrize("given", ["{sign}", '{{"source": "{place}"}}', "{listed}"])
+def test_a_filter_narrows_the_search(filled, given):
+    place = filled.json("search", "late return of a bike")["results"][0]["source"]
+    listed = json.dumps([{"key": "source", "op": "in", "value": [place]}])
+    text = given.format(sign=f"source={place}", place=place, listed=listed)
+    found = filled.json("search", "price", "--filter", text)
+    assert {result["source"] for result in found["results"]} == {place}
+
+
+def test_nothing_found_is_no_failure(filled):
+    done = filled("search", "price", "--filter", "source=nowhere")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing found" in done.stderr
+
+
+def test_what_documents_say_is_neither_markup_nor_a_command_to_the_terminal(shell):
+    evil = "# Notes\n\nThe code [bold]word[/bold] is \x1b[31mred\x1b]0;owned\x07 \x9b2J :smile:\n"
+    (shell.folder / "evil.md").write_text(evil, "utf-8")
+    shell.json("ingest", "evil.md")
+    shown = shell("search", "code word", "--full").stdout
+    assert "[bold]word[/bold]" in shown
+    assert ":smile:" in shown
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+
+
+def test_a_terminal_without_unicode_gets_replacements_not_a_crash(shell):
+    (shell.folder / "tea.md").write_text("# 喝茶\n\n我喜欢喝茶。 Grüße!\n", "utf-8")
+    shell.json("ingest", "tea.md")
+    for arguments in (["search", "喝茶"], ["search", "喝茶", "--explain"], ["ask", "喝茶"]):
+        done = shell.process(*arguments, PYTHONIOENCODING="ascii", LC_ALL="C", COLUMNS="40")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+    found = json.loads(shell.process("search", "喝茶", "--json", PYTHONIOENCODING="ascii").stdout)
+    assert "我喜欢喝茶" in found["results"][0]["text"]
+
+
+def test_a_reader_that_goes_away_is_no_traceback(filled):
+    command = f"{sys.executable} -m ragchat.cli search bike --full --top-k 20 | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=filled.folder,
+        env=filled.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+# Ask
+
+
+def test_without_a_model_ask_answers_in_the_documents_own_words_and_says_so(filled):
+    done = filled("ask", "How loud is the quietest grinder?")
+    assert done.returncode == 0, done.stderr
+    assert "62 dB" in done.stdout
+    assert re.search(r"\[1\] Kitchen Bench.*grinders\.md, lines", done.stdout, re.DOTALL)
+    assert "no chat model is configured" in " ".join(done.stderr.split())
+
+
+def test_every_sentence_of_an_extractive_answer_is_cited_and_stands_in_its_source(filled):
+    told = filled.json("ask", "What do I pay for a lost item?")
+    assert told["extractive"] is True
+    assert told["model"] is None
+    by_number = {source["number"]: source for source in told["sources"]}
+    parts = re.findall(r"(.+?) \[(\d+)\]", told["answer"])
+    assert parts
+    for sentence, number in parts:
+        assert by_number[int(number)]["cited"]
+        assert sentence.strip() in " ".join(by_number[int(number)]["text"].split())
+
+
+def test_history_makes_sense_of_a_follow_up(filled):
+    history = [
+        {"role": "user", "content": "Which coffee grinder is the quietest?"},
+        {"role": "assistant", "content": "The Marle Quiet, a coffee grinder with ceramic burrs."},
+    ]
+    (filled.folder / "history.json").write_text(json.dumps(history), "utf-8")
+    told = filled.json("ask", "How much is it?", "--history", "history.json")
+    assert told["queries"][0]["context"]
+    assert "grinders.md" in told["sources"][0]["source"]
+    by_stdin = filled("ask", "How much is it?", "--history", "-", stdin=json.dumps(history))
+    assert by_stdin.returncode == 0, by_stdin.stderr
+
+
+def test_with_a_model_the_answer_is_streamed_and_its_sources_follow(filled):
+    with LoopbackOpenAI(default="It makes 62 dB [1], so they say [9].") as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k", "RAGCHAT_MODEL": "m"}
+        done = filled("ask", "How loud is the quietest grinder?", **env)
+        (request,) = server.requests
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("It makes 62 dB [1], so they say [9].\n")
+    assert "grinders.md" in done.stdout
+    assert "[9]" in done.stderr
+    assert request.json["stream"] is True
+    assert request.json["model"] == "m"
+    assert "62 dB" in request.json["messages"][-1]["content"]
+
+
+def test_with_a_model_json_holds_the_whole(filled):
+    with LoopbackOpenAI(default="It makes 62 dB [1].") as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        told = filled.json("ask", "How loud is the quietest grinder?", "--model", "m", **env)
+    assert told["answer"] == "It makes 62 dB [1]."
+    assert [source["cited"] for source in told["sources"]][:2] == [True, False]
+
+
+def test_a_key_in_the_environment_alone_sends_nothing_anywhere(filled):
+    with LoopbackOpenAI() as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        assert filled.json("ask", "How loud is it?", **env)["extractive"] is True
+        assert server.requests == ()
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (Failure(401, "Incorrect API key provided: sk-secret", code="invalid_api_key"), "HTTP 401"),
+        (Failure(404, "no such model", code="model_not_found"), "model_not_found"),
+        ("", "no text"),
+    ],
+)
+def test_what_the_model_s_server_refuses_is_one_line_without_keys(filled, failure, words):
+    with LoopbackOpenAI(default=failure) as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-secret"}
+        done = filled("ask", "How loud is it?", "--model", "m", **env)
+    failed(done, 1, words)
+    assert "sk-secret" not in done.stdout + done.stderr
+
+
+def test_no_key_and_no_server_are_told_apart(filled):
+    failed(filled("ask", "q", "--model", "m"), 1, "OPENAI_API_KEY")
+    env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    failed(filled("ask", "q", "--model", "m", **env), 1, "OPENAI_BASE_URL")
+
+
+# Remove and reset
+
+
+def test_documents_are_removed_by_id_or_source(shell):
+    shell.json("ingest", str(CORPUS))
+    found = shell.json("search", "late return of a bike")["results"][0]
+    assert shell.json("remove", found["document_id"], "unknown")["removed"] == 1
+    other = shell.json("search", "late items")["results"][0]["source"]
+    assert shell.json("remove", "--source", other)["removed"] == 1
+    assert shell.json("stats")["documents"] == 7
+
+
+def test_reset_empties_the_corpus_so_that_another_embedder_can_write_it(shell):
+    shell.json("ingest", str(CORPUS))
+    assert shell.json("reset", "--yes", RAGCHAT_EMBEDDING_PROVIDER="none")["removed"] == 9
+    assert shell.json("stats")["documents"] == 0
+    shell.json("ingest", str(CORPUS), RAGCHAT_EMBEDDING_PROVIDER="none")
+
+
+# Terminals
+
+
+def on_a_terminal(shell, *arguments):
+    """Runs a command on a pseudo-terminal and returns what it shows."""
+    parent, child = pty.openpty()
+    env = {**shell.env, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ragchat.cli", *arguments],
+        cwd=shell.folder,
+        env=env,
+        stdin=child,
+        stdout=child,
+        stderr=child,
+    ) as process:
+        os.close(child)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(parent, 65536)
+            except OSError:  # the last writer has closed it
+                break
+            if not piece:
+                break
+            shown += piece
+        process.wait(60)
+    os.close(parent)
+    assert process.returncode == 0, shown
+    return shown.decode("utf-8", "replace")
+
+
+def test_colour_and_progress_are_for_terminals_only(shell):
+    shown = on_a_terminal(shell, "ingest", str(CORPUS))
+    assert "\x1b[" in shown
+    assert "━" in shown
+    piped = shell.process("ingest", str(CORPUS))
+    assert "\x1b" not in piped.stdout + piped.stderr
+    assert "━" not in piped.stdout + piped.stderr
+    assert "\x1b[" in on_a_terminal(shell, "search", "quietest grinder")
+    json.loads(on_a_terminal(shell, "stats", "--json"))
