@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 from pathlib import PurePosixPath
 
 import pytest
@@ -15,6 +17,7 @@ from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.ingest import ingest_directory
 from ragchat_retrieval.ingest.files import TEXT_SUFFIXES
+from ragchat_retrieval.stores.sqlite import SQLiteStore
 from ragchat_retrieval.values import Document
 
 
@@ -106,6 +109,12 @@ async def test_markdown_passages_have_the_size_of_the_index(index, folder):
     write(folder, {"long.md": "# Long\n\n" + "The kettle is on and it boils. " * 40})
     await ingest_directory(index, folder)
     assert len(await passages(index, "docs/long.md")) >= 5
+
+
+async def test_markdown_is_split_along_headings_whatever_the_own_splitter_is(folder):
+    index = HybridIndex(splitter=ParagraphSplitter())
+    await ingest_directory(index, folder)
+    assert (await passages(index, "docs/leave.md"))[1].headings == ("Leave policy", "Carry over")
 
 
 async def test_metadata_is_given_for_all_or_by_path(index, folder):
@@ -274,6 +283,7 @@ async def test_links_are_followed_inside_the_root_only(index, folder):
     (folder / "out.txt").symlink_to(folder.parent / "outside.txt")
     (folder / "away").symlink_to(folder.parent / "away")
     (folder / "loop").symlink_to(folder)
+    (folder / "self.txt").symlink_to(folder / "self.txt")
     (folder / "nowhere.txt").symlink_to(folder / "missing.txt")
     (folder / "in.txt").symlink_to(folder / "guide" / "tea.txt")
     report = await ingest_directory(index, folder)
@@ -421,6 +431,44 @@ async def test_a_run_that_was_stopped_goes_on_where_it_was(folder):
     report = await ingest_directory(index, folder, batch=1)
     assert (report.documents, report.skipped) == (1, 2)
     assert len(await ids(index)) == 3
+
+
+KILLED = """
+import asyncio, os, signal, sys
+
+from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.ingest import ingest_directory
+from ragchat_retrieval.stores.sqlite import SQLiteStore
+
+
+class Dying(HybridIndex):
+    batches = 0
+
+    async def ingest(self, *documents, **options):
+        self.batches += 1
+        if self.batches == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().ingest(*documents, **options)
+
+
+asyncio.run(ingest_directory(Dying(SQLiteStore(sys.argv[1])), sys.argv[2], batch=10))
+"""
+
+
+async def test_after_kill_9_nothing_is_lost_and_nothing_doubled(tmp_path, child_env):
+    root = tmp_path / "kb"
+    write(root, {"c.jsonl": lines(*({"_id": f"{n:02}", "text": f"text {n}"} for n in range(55)))})
+    path = tmp_path / "kb.sqlite"
+    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
+        [sys.executable, "-c", KILLED, str(path), str(root)], env=child_env, check=False
+    )
+    assert done.returncode != 0
+    async with HybridIndex(SQLiteStore(path)) as index:
+        assert len(await ids(index)) == 30
+        report = await ingest_directory(index, root, batch=10)
+        assert (report.documents, report.skipped, report.deleted) == (25, 30, 0)
+        assert await ids(index) == [f"kb/c.jsonl#{n:02}" for n in range(55)]
+        assert (await index.store.count(scope=Filter())).passages == 55
 
 
 # Roots and scopes

@@ -149,8 +149,8 @@ def _look_at(
     try:
         path = (root / name).resolve(strict=True)
         state = path.stat()
-    except FileNotFoundError:
-        return  # gone since, or a link to nothing
+    except (FileNotFoundError, RuntimeError):
+        return  # gone since, or a link to nothing or to itself
     except OSError as error:
         errors.append((name, error))
         return
