@@ -46,10 +46,10 @@ async def stream(items):
         yield item
 
 
-@pytest.mark.parametrize("source", [range(5), iter(range(5)), stream(range(5))], ids=str)
-async def test_documents_go_to_the_sink_in_order_and_in_batches(source):
+@pytest.mark.parametrize("kind", [list, iter, stream])
+async def test_documents_go_to_the_sink_in_order_and_in_batches(kind):
     sink = Sink()
-    report = await records(source, decode, sink, batch=2)
+    report = await records(kind(range(5)), decode, sink, batch=2)
     assert sink.batches == [["d0", "d1"], ["d2", "d3"], ["d4"]]
     assert report == IngestReport(documents=5)
 
