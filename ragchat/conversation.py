@@ -38,7 +38,7 @@ class ConversationQuery:
     query: Query
     """The active question, with the caller's filter, scope and top_k."""
 
-    history: tuple[Foreign, ...] = field(default=(), hash=False)
+    history: Sequence[Foreign] = field(default=(), hash=False)
     """Every message before the active one, oldest first, as given."""
 
     def __post_init__(self) -> None:

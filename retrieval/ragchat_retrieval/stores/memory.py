@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -64,8 +64,8 @@ class MemoryStore:
         InvalidSetting: The name of the corpus is blank.
     """
 
-    name: Final = NAME
-    capabilities: Final = Capabilities()
+    name: str = NAME
+    capabilities: Capabilities = Capabilities()
 
     def __init__(self, *, corpus: str = "default") -> None:
         self._name = _checked(corpus)

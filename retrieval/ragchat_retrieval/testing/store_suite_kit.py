@@ -45,7 +45,8 @@ def vector_of(text: str) -> NDArray[np.float32]:
 
 def axis(position: int) -> NDArray[np.float32]:
     """Returns the unit vector along one axis."""
-    return np.eye(DIMENSION, dtype=np.float32)[position]
+    unit: NDArray[np.float32] = np.eye(DIMENSION, dtype=np.float32)[position]
+    return unit
 
 
 def revision(

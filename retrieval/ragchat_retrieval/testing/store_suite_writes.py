@@ -187,21 +187,21 @@ class WriteContract:
     async def test_the_first_fault_in_a_fixed_order_is_told(self, store: Store) -> None:
         """Duplicates come before text, ids within the write, vectors, scope, identity, owners."""
         await put(store, KEPT)
-        faults = [
-            (DuplicateDocumentID, revision("again", "a"), revision("again", "b")),
-            (InvalidText, revision("text", "\x00")),
-            (PassageIDConflict, revision("ids", "a", "b", ids=["same", "same"])),
-            (InvalidVector, revision("vectors", "a", vectors=_BAD)),
-            (ScopeViolation, revision("scope", "a", metadata={"team": "blue"})),
-            (IdentityMismatch, revision("red", "a", metadata={"team": "red"}, ids=["kept-0"])),
+        faults: list[tuple[type[Exception], list[Revision]]] = [
+            (DuplicateDocumentID, [revision("again", "a"), revision("again", "b")]),
+            (InvalidText, [revision("text", "\x00")]),
+            (PassageIDConflict, [revision("ids", "a", "b", ids=["same", "same"])]),
+            (InvalidVector, [revision("vectors", "a", vectors=_BAD)]),
+            (ScopeViolation, [revision("scope", "a", metadata={"team": "blue"})]),
+            (IdentityMismatch, [revision("red", "a", metadata={"team": "red"}, ids=["kept-0"])]),
         ]
         scope = Filter(Eq("team", "red"))
-        for start, (error, *_) in enumerate(faults):
-            faulty = [given for _, *group in faults[start:] for given in group]
+        for start, (error, _) in enumerate(faults):
+            faulty = [given for _, group in faults[start:] for given in group]
             with pytest.raises(error):
                 await put(store, *reversed(faulty), identity=OTHER_MODEL, scope=scope)
         with pytest.raises(PassageIDConflict):
-            await put(store, faults[-1][1], scope=scope)
+            await put(store, *faults[-1][1], scope=scope)
 
     async def test_deleting_tells_how_many_there_were(self, store: Store) -> None:
         """Unknown and repeated ids count nothing; other documents stay."""
