@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 LABEL = 10
 """Columns of the labels."""
 
-SHOWN = 60
-"""Characters shown of a turn in the query."""
+LEAST_SHOWN = 30
+"""Characters of a turn that are shown however narrow the terminal is."""
 
 
 def show_index(
@@ -55,7 +55,8 @@ def show_turn(face: Face, number: int, turn: Turn, model: str | None) -> None:
     face.show(Rule(f"Turn {number} of {len(QUESTIONS)}", style="cyan"))
     section(face, "User", Text(turn.question, style="bold"))
     for query in retrieval.queries[:1]:
-        lines = [Text(plain(query.text)), *map(_context, query.context)]
+        room = face.out.width - LABEL
+        lines = [Text(plain(query.text)), *(_context(context, room) for context in query.context)]
         section(face, "Query", Text("\n").join(lines))
     section(face, "Ranking", ranking_of(retrieval.candidates, face.out.width - LABEL))
     if turn.alone is not None:
@@ -87,16 +88,19 @@ def section(face: Face, label: str, body: RenderableType) -> None:
     face.show(grid)
 
 
-def _context(context: ContextText) -> Text:
+def _context(context: ContextText, room: int) -> Text:
+    """Returns a turn with its weights, shortened so that both fit into `room` columns."""
     weights = []
     if context.lexical:
         weights.append(f"keywords × {context.lexical:.2f}")
     if context.semantic:
         damped = " at most" if context.damp else ""
         weights.append(f"meaning × {context.semantic:.2f}{damped}")
+    said = ", ".join(weights)
     text = one_line(context.text)
-    shown = text if len(text) <= SHOWN else text[:SHOWN].rsplit(" ", 1)[0] + " …"
-    return Text.assemble(("+ ", "cyan"), f"“{shown}”", (f"  {', '.join(weights)}", "dim"))
+    most = max(LEAST_SHOWN, room - len(said) - len("+ “ …”  "))
+    shown = text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + " …"
+    return Text.assemble(("+ ", "cyan"), f"“{shown}”", (f"  {said}", "dim"))
 
 
 def _evidence(turn: Turn) -> str:

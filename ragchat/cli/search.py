@@ -161,9 +161,8 @@ def ranking_of(candidates: Sequence[Candidate], width: int) -> RenderableType:
 
 
 def _fitted(passage: Passage, room: int) -> str:
-    """Returns what a passage is about in so many characters; its last heading matters most."""
-    whole = heading(passage)
-    text = whole if len(whole) <= room or not passage.headings else one_line(passage.headings[-1])
+    """Returns what a passage is about in so many characters: its last heading, else its title."""
+    text = one_line(passage.headings[-1]) if passage.headings else heading(passage)
     return text if len(text) <= room else text[: room - 1] + "…"
 
 

@@ -1,0 +1,152 @@
+"""User code that is type-checked by mypy and pyright, and never run.
+
+Each part is something that an application writes; `assert_type` pins what it gets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_type
+
+from openai import AsyncOpenAI
+
+import ragchat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+async def wrap_a_call(messages: list[dict[str, str]]) -> str:
+    """The first thing that a user writes."""
+    client = AsyncOpenAI()
+    async with ragchat.open_index("kb.sqlite") as index:
+        assert_type(index, ragchat.HybridIndex)
+        report = await index.ingest(ragchat.Document("leave", "25 days.", source="leave.md"))
+        assert_type(report, ragchat.IngestReport)
+        preparer = ragchat.Preparer(index.retriever(top_k=5))
+        prepared = await preparer.prepare(model="gpt-5", messages=messages)
+        assert_type(prepared, ragchat.PreparedRequest)
+        await prepared.call(client.chat.completions.create)
+        passage = prepared.retrieval.citations.resolve("[1]")
+        assert_type(passage, ragchat.Passage)
+        assert_type(prepared.retrieval.candidates, tuple[ragchat.Candidate, ...])
+        assert_type(prepared.retrieval.degraded, tuple[ragchat.Degradation, ...])
+        text = ""
+        async with prepared.stream(client.chat.completions.create) as chunks:
+            async for chunk in chunks:
+                text += chunk.choices[0].delta.content or ""
+        for mention in prepared.retrieval.citations.find(text):
+            assert_type(mention, ragchat.Mention)
+            assert_type(mention.numbers, tuple[int, ...])
+        return text
+
+
+async def search(index: ragchat.HybridIndex) -> None:
+    """Searching with options, filters and explanations."""
+    result = await index.search("leave", top_k=3, filter={"team": "hr"}, explain=True)
+    assert_type(result, ragchat.SearchResult)
+    assert_type(result[0], ragchat.Candidate)
+    assert_type(result[:2], tuple[ragchat.Candidate, ...])
+    assert_type([candidate.score for candidate in result], list[float])
+    rows = await index.search_batch(["a", ragchat.Query("b")], fusion=ragchat.RRF(k=60))
+    assert_type(rows, list[ragchat.SearchResult])
+    bounds = ragchat.Filter(ragchat.Eq("team", "hr"), ragchat.Gt("year", 2020))
+    assert_type(bounds & ragchat.Filter.of({"open": True}), ragchat.Filter)
+    if (why := result[0].explain) is not None:
+        assert_type(why, ragchat.Explanation)
+        assert_type(why.final_rank, int)
+
+
+# Stages of an application's own are plain functions.
+
+
+def keyword_retriever(query: ragchat.Query) -> list[ragchat.Candidate]:
+    """A sync retriever."""
+    return [ragchat.Candidate(ragchat.Passage(query.text), 1.0)]
+
+
+async def service_retriever(query: ragchat.Query) -> ragchat.SearchResult:
+    """An async retriever."""
+    return ragchat.SearchResult((ragchat.Candidate(ragchat.Passage(query.text), 1.0),))
+
+
+def short_turns(turn: ragchat.ConversationQuery) -> bool:
+    """A gate."""
+    return len(turn.query.text) > 3
+
+
+async def by_length(
+    query: ragchat.Query, candidates: Sequence[ragchat.Candidate]
+) -> Sequence[float]:
+    """A reranker."""
+    del query
+    return [1 / (1 + len(candidate.passage.text)) for candidate in candidates]
+
+
+def stages(create: Any, index: ragchat.HybridIndex) -> ragchat.Preparer:
+    """Everything that a preparer takes."""
+    small = ragchat.ChatModel(create, model="small", temperature=0)
+    ragchat.Preparer(keyword_retriever)
+    ragchat.Preparer(service_retriever, gate=short_turns, policy=ragchat.Policy.strict())
+    retriever = index.retriever(
+        top_k=5,
+        expander=ragchat.MultiQueryExpander(small, n=2),
+        rerank=ragchat.Rerank(by_length, pool=20),
+        mmr=0.5,
+    )
+    assert_type(retriever, ragchat.RetrievalPipeline)
+    preparer = ragchat.Preparer(
+        retriever,
+        query_transformer=ragchat.chain(
+            ragchat.CompressionTransformer(small), ragchat.HydeTransformer(small)
+        ),
+        augmenter=ragchat.ContextualAugmenter(max_context_tokens=2000, encoding="fenced"),
+    )
+    ragchat.Preparer(retriever, augmenter=ragchat.IdentityAugmenter(), query_transformer=None)
+    return preparer.with_options(scope=ragchat.Eq("tenant", "a"), deadline=5.0)
+
+
+class Mine:
+    """An embedder of an application's own."""
+
+    model = "mine"
+    dimension = 2
+
+    async def embed(self, texts: Sequence[str], kind: str = "query") -> Any:
+        """Embeds."""
+        del kind
+        return [[1.0, 0.0] for _ in texts]
+
+
+def own_parts() -> ragchat.HybridIndex:
+    """Ports are protocols: no base class is needed."""
+    return ragchat.HybridIndex(
+        ragchat.MemoryStore(),
+        embedder=Mine(),
+        splitter=ragchat.TextSplitter(256, 32),
+        fusion=ragchat.Weighted(keyword=0.5),
+    )
+
+
+async def conversation(query: ragchat.Query, model: ragchat.ChatModel) -> None:
+    """Transforms and answers without a model."""
+    turn = ragchat.ConversationQuery(query, [{"role": "user", "content": "hello"}])
+    assert_type(await ragchat.HistoryExpansionTransformer()(turn), ragchat.Query)
+    assert_type(await ragchat.CompressionTransformer(model)(turn), ragchat.Query)
+    answer = await ragchat.extractive_answer(query, ragchat.Citations([ragchat.Passage("a")]))
+    assert_type(answer, ragchat.ExtractiveAnswer)
+    assert_type(answer.text, str)
+
+
+def failing(error: ragchat.RagchatError) -> Mapping[str, object]:
+    """Errors are one tree and carry their data."""
+    if isinstance(error, ragchat.StageTimeout):
+        assert_type(error.timeout, float)
+    if isinstance(error, ragchat.InvalidDocument):
+        return {"field": error.field, "id": error.document_id}
+    return {"retry": error.retryable}
+
+
+def blocking() -> None:
+    """The sync face has the same methods."""
+    with ragchat.sync.open_index("kb.sqlite") as index:
+        assert_type(index.search("leave"), ragchat.SearchResult)
