@@ -61,6 +61,14 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
+def links_of(page: Path) -> list[str]:
+    """Returns the targets of a page's links and images, as written."""
+    inline = MarkdownIt("commonmark").parse(page.read_text("utf-8"))
+    children = [child for token in inline for child in token.children or []]
+    targets = [child.attrs.get("href") or child.attrs.get("src") for child in children]
+    return [str(target) for target in targets if target]
+
+
 async def run_python(blocks: list[Block]) -> None:
     """Runs the blocks of one page one after the other, in one namespace.
 

@@ -1,6 +1,6 @@
 """What pages and examples may count on when their code runs in the tests.
 
-- The current folder is empty but for ``handbook/``, three Markdown files about bicycle hire.
+- The current folder is empty.
 - ``AsyncOpenAI()`` and ``OpenAI()`` reach a server on this machine. Asked to answer, it cites the
   first source: ``According to the documents: <its first sentence> [1]``. Asked for other wordings,
   scores or a rewritten question, it answers in the form that was asked for.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ import pytest
 from ragchat.testing import LoopbackOpenAI
 
 ROOT = Path(__file__).parents[2]
-HANDBOOK = ROOT / "ragchat" / "demo" / "corpus" / "harbour-wheels"
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -67,7 +65,6 @@ def server():
 @pytest.fixture
 def reader(server, tmp_path, monkeypatch):
     """Puts the test into a reader's place: an empty folder, a key, a base URL."""
-    shutil.copytree(HANDBOOK, tmp_path / "handbook")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "loopback")
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)

@@ -62,8 +62,9 @@ def test_the_commands_of_a_page_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_links_of_a_page_lead_somewhere(page):
     """Relative links name files of the repository."""
-    for target in re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
-        assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target in blocks.links_of(page):
+        if not re.match(r"[a-z]+:|#", target):
+            assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
