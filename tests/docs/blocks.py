@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
+from openai import AsyncOpenAI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,9 +74,19 @@ async def run_python(blocks: list[Block]) -> None:
     """Runs the blocks of one page one after the other, in one namespace.
 
     Top-level ``await`` and ``async with`` are allowed, as in a notebook. What a block prints is
-    compared with the ``text`` block that follows it.
+    compared with the ``text`` block that follows it. Clients that a page leaves open, as an
+    application does until it ends, are closed.
     """
     namespace: dict[str, object] = {"__name__": "__page__"}
+    try:
+        await _run_all(blocks, namespace)
+    finally:
+        for value in namespace.values():
+            if isinstance(value, AsyncOpenAI):
+                await value.close()
+
+
+async def _run_all(blocks: list[Block], namespace: dict[str, object]) -> None:
     for block in blocks:
         tree = ast.parse(block.content, str(block.page))
         ast.increment_lineno(tree, block.line - 1)  # a traceback names the page's own line
