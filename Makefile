@@ -18,7 +18,7 @@ help:
 	@sed -n '1,3s/^# //p' Makefile
 
 demo: $(DONE)/demo
-	@$(BIN)/ragchat --index .demo/demo.sqlite demo
+	@$(BIN)/ragchat demo --index .demo/demo.sqlite
 
 test: $(DONE)/test
 	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
