@@ -79,9 +79,9 @@ class Store(Protocol):
     """Persistence and the two search lanes of one corpus.
 
     Safe for concurrent tasks and for calls from several event loops. Constructors check
-    configuration and do no I/O. Every method that reads, counts or removes takes `scope`: a document
-    outside it does not exist for the caller. Limits and order are deterministic: score descending,
-    ties by passage id. An empty corpus gives empty results.
+    configuration and do no I/O. Every method that reads, counts or removes takes `scope`: a
+    document outside it does not exist for the caller. Limits and order are deterministic: score
+    descending, ties by passage id. An empty corpus gives empty results.
     """
 
     @property
@@ -183,7 +183,12 @@ class Store(Protocol):
         ...
 
     async def search_text(
-        self, terms: Mapping[str, float], limit: int, *, filter: Filter, scope: Filter  # noqa: A002
+        self,
+        terms: Mapping[str, float],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,  # noqa: A002
     ) -> Sequence[Hit]:
         """Returns the best passages by BM25 over analysed, weighted terms.
 
@@ -198,7 +203,12 @@ class Store(Protocol):
         ...
 
     async def search_vector(
-        self, vector: NDArray[np.float32], limit: int, *, filter: Filter, scope: Filter  # noqa: A002
+        self,
+        vector: NDArray[np.float32],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,  # noqa: A002
     ) -> Sequence[Hit]:
         """Returns the best passages by cosine similarity with a normalised vector."""
         ...
@@ -263,7 +273,7 @@ class Splitter(Protocol):
 
     @property
     def name(self) -> str:
-        """Policy and settings in one string, such as ``text:512/64``: another one means re-split."""
+        """Policy and settings in one string, as ``text:512/64``: another one means re-split."""
         ...
 
     def split(self, document: Document) -> Sequence[Passage]:
