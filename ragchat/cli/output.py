@@ -95,7 +95,7 @@ class Face:
 
     def note(self, text: str) -> None:
         """Says something about the result on stderr."""
-        self.err.print(Text(one_line(text), style="yellow"))
+        self.err.print(Text(one_line(text), style="yellow"), soft_wrap=not self.err.is_terminal)
 
     def fail(self, kind: str, message: str) -> None:
         """Says why a command failed: one line on stderr, and an error object for ``--json``."""

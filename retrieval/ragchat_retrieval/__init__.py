@@ -88,8 +88,8 @@ if TYPE_CHECKING:
         validate_key,
     )
     from ragchat_retrieval.fusion import RRF, Weighted
-    from ragchat_retrieval.index import HybridIndex
-    from ragchat_retrieval.ingest import IngestReport, ingest_directory, records
+    from ragchat_retrieval.index import HybridIndex, IndexDescription
+    from ragchat_retrieval.ingest import IngestError, IngestReport, ingest_directory, records
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.metadata import Metadata
     from ragchat_retrieval.opening import in_memory, open_index, quickstart
@@ -151,6 +151,8 @@ __all__ = [
     "Identity",
     "IdentityMismatch",
     "In",
+    "IndexDescription",
+    "IngestError",
     "IngestReport",
     "InvalidCandidates",
     "InvalidDocument",
@@ -310,8 +312,8 @@ _HOMES = {
         "validate_key",
     ),
     "ragchat_retrieval.fusion": ("RRF", "Weighted"),
-    "ragchat_retrieval.index": ("HybridIndex",),
-    "ragchat_retrieval.ingest": ("IngestReport", "ingest_directory", "records"),
+    "ragchat_retrieval.index": ("HybridIndex", "IndexDescription"),
+    "ragchat_retrieval.ingest": ("IngestError", "IngestReport", "ingest_directory", "records"),
     "ragchat_retrieval.lexical": ("Analyzer",),
     "ragchat_retrieval.metadata": ("Metadata",),
     "ragchat_retrieval.opening": ("in_memory", "open_index", "quickstart"),
