@@ -1,0 +1,249 @@
+"""The lanes of a hybrid search: from queries to fused rankings of passage ids.
+
+For a batch of queries: one embedding call and all keyword lanes run concurrently, then the vector
+lanes, then each lane scores what only the other one returned, then fusion. Passages are not read
+here; ids and scores are enough to rank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.fusion import Fused, LaneResult, fuse_rankings
+from ragchat_retrieval.policy import gather
+from ragchat_retrieval.vectors import blend, check_query_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.fusion import Fusion
+    from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.policy import Run, StageName
+    from ragchat_retrieval.ports import Embedder, Store
+    from ragchat_retrieval.values import Query
+
+    Vector = NDArray[np.float32]
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+CONCURRENT_QUERIES = 4
+"""How many queries of one batch are in a store at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The fused order of one query, and the lanes that it came from."""
+
+    query: Query
+    fused: Sequence[Fused] = ()
+    keyword: LaneResult | None = None
+    vector: LaneResult | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSearch:
+    """Everything that stays the same over a batch of queries."""
+
+    store: Store
+    analyzer: Analyzer
+    embedder: Embedder | None
+    """None when the vector lane is not to be had."""
+
+    dimension: int | None
+    fusion: Fusion
+    limit: int
+    """How many hits each lane is asked for."""
+
+    min_similarity: float | None
+    run: Run
+
+    async def rank(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Ranks the passages for each query, in the order given."""
+        wants_keyword, wants_vector = self.fusion.lanes
+        vector_on = self.embedder is not None and self.store.capabilities.semantic and wants_vector
+        keyword_on = self.store.capabilities.keyword and (wants_keyword or not vector_on)
+        nothing: list[LaneResult | None] = [None] * len(queries)
+        found = await gather(
+            self._embed(queries) if vector_on else _nothing(),
+            each(queries, self._keyword) if keyword_on else _nothing(),
+        )
+        vectors: list[Vector | None] | None = found[0]
+        keyword: list[LaneResult | None] = found[1] or nothing
+        if vector_on and vectors is None and not keyword_on and self.store.capabilities.keyword:
+            # The vector lane was skipped and is all that was asked for: keywords stand in.
+            keyword = await each(queries, self._keyword)
+        vector = nothing
+        if vectors is not None:
+            vector = await each(list(zip(queries, vectors, strict=True)), self._vector)
+        if vectors is not None and self.fusion.completes:
+            keyword, vector = await self._complete(queries, vectors, keyword, vector)
+        return [
+            Ranking(query, self._floor(self.fusion.fuse(k, v), k, v), k, v)
+            for query, k, v in zip(queries, keyword, vector, strict=True)
+        ]
+
+    def terms(self, query: Query) -> dict[str, float]:
+        """Returns a query's weighted terms: its own text, plus its contexts at their weights."""
+        weights: dict[str, float] = dict(self.analyzer.counts(query.lexical or query.text))
+        for context in query.context:
+            if context.lexical > 0:
+                for term, count in self.analyzer.counts(context.text).items():
+                    weights[term] = weights.get(term, 0.0) + context.lexical * count
+        return weights
+
+    async def _keyword(self, query: Query) -> LaneResult | None:
+        terms = self.terms(query)
+        if not terms:
+            return LaneResult(())
+        hits = await self._stage(
+            "keyword",
+            lambda: self.store.search_text(
+                terms,
+                self.limit,
+                filter=query.filter,
+                scope=query.scope,
+            ),
+        )
+        return None if hits is None else LaneResult(hits)
+
+    async def _embed(self, queries: Sequence[Query]) -> list[Vector | None] | None:
+        """Embeds the queries and their contexts in one call; None if the lane was skipped."""
+        embedder = self.embedder
+        assert embedder is not None  # noqa: S101 - `rank` asks for vectors only with an embedder
+        slots: dict[str, int] = {}
+        for query in queries:
+            for text in (_semantic(query), *(c.text for c in query.context if c.semantic > 0)):
+                slots.setdefault(text, len(slots))
+        rows = await self._stage("vector", lambda: embed_checked(embedder, list(slots), "query"))
+        if rows is None:
+            return None
+        vectors: list[Vector | None] = []
+        for query in queries:
+            contexts = [c for c in query.context if c.semantic > 0]
+            main = rows[slots[_semantic(query)]]
+            vector = blend(main, contexts, [rows[slots[c.text]] for c in contexts])
+            # A text without words (punctuation) may have no direction: it finds nothing.
+            vectors.append(vector if vector.any() else None)
+        for known in vectors:
+            if known is not None:
+                check_query_vector(known, self.dimension)
+        return vectors
+
+    async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
+        query, vector = pair
+        if vector is None:
+            return LaneResult(())
+        hits = await self._stage(
+            "vector",
+            lambda: self.store.search_vector(
+                vector,
+                self.limit,
+                filter=query.filter,
+                scope=query.scope,
+            ),
+        )
+        return None if hits is None else LaneResult(hits)
+
+    async def _complete(
+        self,
+        queries: Sequence[Query],
+        vectors: Sequence[Vector | None],
+        keyword: Sequence[LaneResult | None],
+        vector: Sequence[LaneResult | None],
+    ) -> tuple[list[LaneResult | None], list[LaneResult | None]]:
+        """Has each lane score what only the other one returned."""
+
+        async def one(position: int) -> tuple[LaneResult | None, LaneResult | None]:
+            k, v, query = keyword[position], vector[position], queries[position]
+            if k is None or v is None:
+                return k, v
+            mine, theirs = dict(k.hits), dict(v.hits)
+            terms = self.terms(query)
+            only_vector = [id_ for id_ in theirs if id_ not in mine] if terms else []
+            direction = vectors[position]
+            only_keyword = [id_ for id_ in mine if id_ not in theirs]
+            lexical, semantic = await gather(
+                self._stage(
+                    "keyword", lambda: self.store.score_text(terms, only_vector, scope=query.scope)
+                )
+                if only_vector
+                else _nothing(),
+                self._stage(
+                    "vector",
+                    lambda: self.store.score_vector(direction, only_keyword, scope=query.scope),
+                )
+                if direction is not None and only_keyword
+                else _nothing(),
+            )
+            return replace(k, completed=lexical or {}), replace(v, completed=semantic or {})
+
+        pairs = await each(range(len(queries)), one)
+        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+    def _floor(
+        self, fused: list[Fused], keyword: LaneResult | None, vector: LaneResult | None
+    ) -> list[Fused]:
+        """Applies `min_similarity`; a skipped vector lane has no floor."""
+        least = self.min_similarity
+        if least is None or vector is None:
+            return fused
+        cosines = vector.scores()
+        matches = {} if keyword is None else keyword.scores()
+        return [
+            item
+            for item in fused
+            if matches.get(item.passage_id, 0.0) > 0.0
+            or cosines.get(item.passage_id, -1.0) >= least
+        ]
+
+    async def _stage(self, name: StageName, work: Callable[[], Awaitable[T]]) -> T | None:
+        async def start() -> T | None:
+            return await work()
+
+        return await self.run.stage(name, start, fallback=lambda: None)
+
+
+def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
+    """Merges the rankings of a question and its other wordings, by passage id.
+
+    Reciprocal ranks, because scores of different queries are not comparable; the original, which
+    comes first, counts double.
+    """
+    first = rankings[0]
+    if len(rankings) == 1:
+        return first
+    scores = fuse_rankings(
+        [[item.passage_id for item in ranking.fused] for ranking in rankings],
+        weights=[2.0] + [1.0] * (len(rankings) - 1),
+    )
+    known: dict[str, Fused] = {}
+    for ranking in rankings:
+        for item in ranking.fused:
+            known.setdefault(item.passage_id, item)
+    return replace(first, fused=[replace(known[id_], score=s) for id_, s in scores.items()])
+
+
+def _semantic(query: Query) -> str:
+    return query.semantic or query.text
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def each(items: Sequence[A], work: Callable[[A], Awaitable[T]]) -> list[T]:
+    """Runs `work` on all items, a few at a time, results in order; a failure cancels the others."""
+    gate = asyncio.Semaphore(CONCURRENT_QUERIES)
+
+    async def one(item: A) -> T:
+        async with gate:
+            return await work(item)
+
+    return await gather(*(one(item) for item in items))

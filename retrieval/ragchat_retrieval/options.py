@@ -1,0 +1,159 @@
+"""The options of a search, as one value.
+
+`HybridIndex.search`, `search_batch`, `retriever` and `RetrievalPipeline` all take these as keyword
+arguments; `SearchOptions` checks them once and is passed on as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypedDict
+
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.filters import Condition, Filter
+from ragchat_retrieval.rerank import Rerank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Unpack
+
+    from ragchat_retrieval.fusion import Fusion
+    from ragchat_retrieval.policy import Policy
+    from ragchat_retrieval.ports import Reranker
+    from ragchat_retrieval.values import Query
+
+    FilterLike = Filter | Condition | Mapping[str, Any] | Sequence[Any] | None
+
+DEFAULT_TOP_K = 5
+UNLIMITED = 2**31 - 1
+"""A lane limit that no corpus reaches; a store clamps it to what it can return."""
+
+_LANE_FLOOR, _LANE_FACTOR, _LANE_CEILING = 100, 10, 500
+
+
+class SearchKeywords(TypedDict, total=False):
+    """The keyword arguments of a search."""
+
+    top_k: int | None
+    candidates: int | None
+    filter: FilterLike
+    scope: FilterLike
+    min_similarity: float | None
+    fusion: Fusion | None
+    rerank: Rerank | Reranker | None
+    min_rerank: float | None
+    mmr: float | None
+    near_duplicates: float | None
+    per_document: int | None
+    neighbours: int
+    explain: bool
+    policy: Policy | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How to search. Defaults follow the fields.
+
+    Raises:
+        InvalidSetting: A value lies outside its range.
+        InvalidFilter: `filter` or `scope` is malformed.
+    """
+
+    top_k: int | None = DEFAULT_TOP_K
+    """How many candidates to return; 0 or less gives none, None every scored one."""
+
+    candidates: int | None = None
+    """Per lane: None is max(100, 10 · top_k), at most 500; 0 or less lets the store choose."""
+
+    filter: Filter = field(default_factory=Filter)
+    """Narrows both lanes from inside; ANDed with the query's own."""
+
+    scope: Filter = field(default_factory=Filter)
+    """The trusted boundary; ANDed with the query's own."""
+
+    min_similarity: float | None = None
+    """Least raw cosine, −1 … 1. Passages with a keyword score are exempt."""
+
+    fusion: Fusion | None = None
+    """None takes the index's own."""
+
+    rerank: Rerank | None = None
+    min_rerank: float | None = None
+    """Least score of the reranker, 0 … 1; ignored when reranking did not take place."""
+
+    mmr: float | None = None
+    """λ of maximal marginal relevance: 0 is all diversity, 1 all relevance."""
+
+    near_duplicates: float | None = None
+    """Cosine, above 0 … 1, from which the lower of two candidates is dropped."""
+
+    per_document: int | None = None
+    """Most candidates of one document."""
+
+    neighbours: int = 0
+    """How many passages before and after a hit to join to it."""
+
+    explain: bool = False
+    policy: Policy | None = None
+    """None takes the caller's run (a Preparer's), else `Policy.strict()`."""
+
+    def __post_init__(self) -> None:
+        _within("min_similarity", self.min_similarity, -1.0, 1.0)
+        _within("min_rerank", self.min_rerank, 0.0, 1.0)
+        _within("mmr", self.mmr, 0.0, 1.0)
+        _within("near_duplicates", self.near_duplicates, 0.0, 1.0)
+        if self.per_document is not None and self.per_document < 1:
+            raise InvalidSetting("per_document", "must be 1 or more")
+        if self.neighbours < 0:
+            raise InvalidSetting("neighbours", "must be 0 or more")
+
+    @classmethod
+    def of(
+        cls, base: SearchOptions | None = None, /, **keywords: Unpack[SearchKeywords]
+    ) -> SearchOptions:
+        """Builds options from keyword arguments, on top of others."""
+        values: dict[str, Any] = dict(keywords)
+        for name in ("filter", "scope"):
+            if name in values:
+                values[name] = Filter.of(values[name])
+        if (scorer := values.get("rerank")) is not None and not isinstance(scorer, Rerank):
+            values["rerank"] = Rerank(scorer)
+        try:
+            return cls(**values) if base is None else replace(base, **values)
+        except TypeError:
+            unknown = sorted(set(values) - set(cls.__dataclass_fields__))
+            raise InvalidSetting(
+                unknown[0] if unknown else "options", "is no search option"
+            ) from None
+
+    def for_query(self, query: Query) -> tuple[Query, SearchOptions]:
+        """Merges a query's own filter, scope and top_k with these options; both get the result."""
+        merged = replace(
+            query,
+            filter=self.filter & query.filter,
+            scope=self.scope & query.scope,
+            top_k=self.top_k if query.top_k is None else query.top_k,
+        )
+        return merged, replace(self, filter=merged.filter, scope=merged.scope, top_k=merged.top_k)
+
+    @property
+    def lane_limit(self) -> int:
+        """How many hits each lane is asked for."""
+        if self.candidates is not None:
+            return self.candidates if self.candidates > 0 else UNLIMITED
+        if self.top_k is None:
+            return UNLIMITED
+        return min(max(_LANE_FLOOR, _LANE_FACTOR * self.top_k), max(_LANE_CEILING, self.top_k))
+
+    @property
+    def reorders(self) -> bool:
+        """Whether anything after fusion looks further down the list than top_k."""
+        return any(
+            option is not None
+            for option in (self.rerank, self.mmr, self.per_document, self.near_duplicates)
+        )
+
+
+def _within(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:  # also refuses NaN
+        raise InvalidSetting(name, f"must lie in {low:g} … {high:g}")
