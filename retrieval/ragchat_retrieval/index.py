@@ -1,0 +1,446 @@
+"""The hybrid index: documents in, ranked passages out.
+
+`HybridIndex` joins a store, an embedder, an analyser and a splitter. The making of revisions is in
+`revisions`, searching in `searching`, which leads on to `lanes` and `ranking`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.chunking import TextSplitter, recommended_profile
+from ragchat_retrieval.embedders.checks import known_dimension
+from ragchat_retrieval.errors import (
+    DuplicateDocumentID,
+    IdentityMismatch,
+    InvalidIndexIdentity,
+    InvalidSetting,
+    ResetUnsupported,
+    ScopeViolation,
+)
+from ragchat_retrieval.filling import fill_vectors
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.fusion import Weighted
+from ragchat_retrieval.identity import check_identity
+from ragchat_retrieval.ingest.report import IngestReport
+from ragchat_retrieval.lanes import fuse_variants
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER
+from ragchat_retrieval.options import SearchOptions
+from ragchat_retrieval.policy import Policy, Run, current_run
+from ragchat_retrieval.ports import Identity
+from ragchat_retrieval.revisions import fingerprint, revise, with_terms
+from ragchat_retrieval.searching import Searcher
+from ragchat_retrieval.stores.memory import MemoryStore
+from ragchat_retrieval.text import clean_query
+from ragchat_retrieval.values import Query, Revision, SearchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from ragchat_retrieval.fusion import Fusion
+    from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.options import FilterLike, SearchKeywords
+    from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
+    from ragchat_retrieval.ports import Embedder, Splitter, Store
+    from ragchat_retrieval.values import Candidate, Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexDescription:
+    """What an index is and holds."""
+
+    store: str
+    corpus: str
+    identity: Identity | None
+    """What the corpus was written with; None while it is empty."""
+
+    documents: int
+    passages: int
+    vectors: int
+    embedder: str | None
+    splitter: str
+    notes: tuple[str, ...] = ()
+    """Limits a user should know of, with their remedies."""
+
+
+class HybridIndex:
+    """Hybrid search over one corpus of a store. Safe for concurrent tasks.
+
+    Args:
+        store: Where everything is kept; None is a new `MemoryStore`.
+        embedder: Gives vectors; None searches by keywords alone.
+        splitter: Cuts documents; None is a `TextSplitter` with the profile recommended for the
+            embedder.
+        analyzer: The lexical analysis; part of the corpus's identity.
+        identity: Replaces the derived identity (embedding model, dimension, analyser).
+        fusion: How the lanes are merged.
+
+    Raises:
+        InvalidIndexIdentity: `identity` is blank.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        embedder: Embedder | None = None,
+        splitter: Splitter | None = None,
+        analyzer: Analyzer | None = None,
+        identity: str | None = None,
+        fusion: Fusion | None = None,
+    ) -> None:
+        if identity is not None and not identity.strip():
+            raise InvalidIndexIdentity
+        self.store: Store = MemoryStore() if store is None else store
+        self.embedder = embedder
+        self.analyzer = analyzer or DEFAULT_ANALYZER
+        self.splitter: Splitter = splitter or _default_splitter(embedder)
+        self.fusion: Fusion = fusion or Weighted(keyword=0.3)
+        self._identity_name = identity
+
+    # Writing
+
+    async def ingest(
+        self,
+        *documents: Document,
+        splitter: Splitter | None = None,
+        scope: FilterLike = None,
+        on_progress: Callable[[float], object] | None = None,
+    ) -> IngestReport:
+        """Writes documents, all or nothing; each replaces its earlier revision.
+
+        Unchanged documents are skipped. A document that gives no passages is removed.
+
+        Args:
+            *documents: Complete revisions with distinct ids.
+            splitter: Cuts these documents; None takes the index's own.
+            scope: New documents must match it and documents outside it may not be replaced.
+            on_progress: Hears floats 0 … 1, never falling, 1.0 last.
+
+        Raises:
+            DuplicateDocumentID: One id occurs twice.
+            InvalidText: NUL or a lone surrogate in a field.
+            IdentityMismatch: The corpus was written with other settings.
+            EmbeddingError: The embedder failed; nothing was written.
+        """
+        tell = on_progress or _ignore
+        tell(0.0)
+        cutter = splitter or self.splitter
+        bounds = Filter.of(scope)
+        _distinct([document.id for document in documents], self.store.name)
+        await self._learn()
+        stored = await self.store.identity()
+        check_identity(stored, self.identity, store=self.store.name, writing=True)
+        known = await self.store.fingerprints([d.id for d in documents], scope=Filter())
+        changed = [d for d in documents if known.get(d.id) != fingerprint(d, cutter.name)]
+        outside = await self._outside(changed, known, bounds)
+        if outside is not None:
+            raise ScopeViolation(outside)
+        made = await revise(
+            changed,
+            splitter=cutter,
+            analyzer=self.analyzer,
+            embedder=self.embedder,
+            on_progress=tell,
+        )
+        if made.revisions:
+            await self.store.replace(made.revisions, identity=self.identity, scope=bounds)
+        tell(1.0)
+        written = [revision for revision in made.revisions if revision.passages]
+        return IngestReport(
+            documents=len(written),
+            passages=sum(len(revision.passages) for revision in written),
+            skipped=len(documents) - len(changed),
+            deleted=sum(not r.passages and r.document.id in known for r in made.revisions),
+            too_long=made.too_long,
+        )
+
+    async def replace(self, *revisions: Revision, scope: FilterLike = None) -> IngestReport:
+        """Writes ready-made revisions, all or nothing: the way in for given passages and vectors.
+
+        Args:
+            *revisions: Terms and fingerprints may be left out and are filled in.
+            scope: As for `ingest`.
+
+        Raises:
+            InvalidVector: A vector is non-finite, zero or wrongly sized.
+            StoreError: As for `ingest`.
+        """
+        filled = [
+            revision
+            if revision.fingerprint
+            else replace(revision, fingerprint=fingerprint(revision.document, "given"))
+            for revision in with_terms(revisions, self.analyzer)
+        ]
+        await self._learn()
+        identity = self.identity
+        if identity.model is None:
+            given = next((r.vectors for r in revisions if r.vectors is not None), None)
+            if given is not None:
+                name = self._identity_name or "given"
+                identity = replace(identity, model=name, dimension=int(given.shape[-1]))
+        await self.store.replace(filled, identity=identity, scope=Filter.of(scope))
+        written = [revision for revision in filled if revision.passages]
+        return IngestReport(
+            documents=len(written), passages=sum(len(revision.passages) for revision in written)
+        )
+
+    async def remove(
+        self,
+        ids: Collection[str] | str | None = None,
+        *,
+        source: str | None = None,
+        scope: FilterLike = None,
+    ) -> int:
+        """Removes documents by id or by source and returns how many there were.
+
+        Raises:
+            InvalidSetting: Neither or both were given.
+        """
+        if (ids is None) == (source is None):
+            raise InvalidSetting("remove", "takes either ids or source")
+        bounds = Filter.of(scope)
+        if source is not None:
+            return await self.store.delete_by_source(source, scope=bounds)
+        wanted = [ids] if isinstance(ids, str) else list(ids or ())
+        return await self.store.delete(wanted, scope=bounds)
+
+    async def reset(self) -> None:
+        """Removes everything from the corpus, its identity included.
+
+        Raises:
+            ResetUnsupported: The store cannot.
+        """
+        if not self.store.capabilities.reset:
+            raise ResetUnsupported(store=self.store.name)
+        await self.store.reset()
+
+    async def embed(self, *, on_progress: Callable[[float], object] | None = None) -> int:
+        """Gives vectors to passages that have none; returns how many it gave.
+
+        Turns a keyword-only corpus into a hybrid one without reading its sources again. It writes a
+        few documents at a time, so that a stopped run goes on where it was.
+
+        Raises:
+            InvalidSetting: The index has no embedder.
+            IdentityMismatch: The corpus has vectors of another model.
+        """
+        if self.embedder is None:
+            raise InvalidSetting("embedder", "is needed to embed")
+        tell = on_progress or _ignore
+        await self._learn()
+        stored = await self.store.identity()
+        if stored is not None and stored.model is not None and stored != self.identity:
+            raise IdentityMismatch(str(stored), str(self.identity), store=self.store.name)
+        return await fill_vectors(
+            self.store, self.embedder, self.analyzer, self.identity, on_progress=tell
+        )
+
+    # Searching
+
+    async def search(self, query: str | Query, **options: Unpack[SearchKeywords]) -> SearchResult:
+        """Searches both lanes and merges them.
+
+        Args:
+            query: The question; a blank one finds nothing.
+            **options: See `SearchOptions`.
+
+        Raises:
+            IdentityMismatch: The corpus was written with other settings.
+            ScopeViolation: The store broke filter or scope; the result is withheld.
+            RetrievalError: A lane failed (a search on its own does not skip stages).
+        """
+        return (await self.search_batch([query], **options))[0]
+
+    async def search_batch(
+        self, queries: Sequence[str | Query], **options: Unpack[SearchKeywords]
+    ) -> list[SearchResult]:
+        """Searches several questions; all texts are embedded in one call.
+
+        Args:
+            queries: In order; a blank one's row is empty and is never embedded.
+            **options: See `SearchOptions`.
+
+        Returns:
+            A result per question. If any fails, nothing is returned.
+        """
+        base = SearchOptions.of(**options)
+        run = started(base.policy)
+        asked = [self._asked(query, base) for query in queries]
+        live = [query for query in asked if query is not None]
+        searcher = self._searcher
+        rankings = iter(await searcher.rank(live, base, run))
+        rows = []
+        for query in asked:
+            found: tuple[Candidate, ...] = ()
+            if query is not None:
+                found = await searcher.finish(next(rankings), base, run)
+            rows.append((query, found))
+        degraded, trace = tuple(run.record.degraded), run.record.trace()
+        return [
+            SearchResult(f, queries=() if q is None else (q,), degraded=degraded, trace=trace)
+            for q, f in rows
+        ]
+
+    async def search_variants(
+        self, queries: Sequence[Query], options: SearchOptions, run: Run
+    ) -> tuple[Candidate, ...]:
+        """Searches a question and its other wordings as one, within a run that is under way.
+
+        Args:
+            queries: The original first; bounds and top_k already merged with the options.
+            options: How to search.
+            run: Policy, deadline and trace.
+
+        Returns:
+            The merged candidates after rerank, diversification and cut.
+        """
+        rankings = await self._searcher.rank(queries, options, run)
+        return await self._searcher.finish(fuse_variants(rankings), options, run)
+
+    def retriever(
+        self,
+        *,
+        transformers: Sequence[Transformer] = (),
+        expander: Expander | None = None,
+        **options: Unpack[SearchKeywords],
+    ) -> RetrievalPipeline:
+        """Returns this index as a retriever with the stages around it; see `RetrievalPipeline`."""
+        from ragchat_retrieval.pipeline import RetrievalPipeline  # noqa: PLC0415 - it imports us
+
+        return RetrievalPipeline(self, transformers=transformers, expander=expander, **options)
+
+    # Looking after
+
+    @property
+    def identity(self) -> Identity:
+        """What this index writes: embedding model, dimension and analyser, or the given name."""
+        named = self._identity_name
+        if self.embedder is None:
+            return Identity(analyzer=named or self.analyzer.name)
+        return Identity(
+            analyzer=named or self.analyzer.name,
+            model=named or self.embedder.model,
+            dimension=self.embedder.dimension or None,  # None until a served model has told it
+        )
+
+    def corpus(self, name: str) -> HybridIndex:
+        """Returns a cheap handle on another corpus of the same store, with the same settings."""
+        return HybridIndex(
+            self.store.corpus(name),
+            embedder=self.embedder,
+            splitter=self.splitter,
+            analyzer=self.analyzer,
+            identity=self._identity_name,
+            fusion=self.fusion,
+        )
+
+    async def describe(self, *, scope: FilterLike = None) -> IndexDescription:
+        """Returns what the index is and holds, with the limits worth knowing."""
+        counts = await self.store.count(scope=Filter.of(scope))
+        stored = await self.store.identity()
+        notes = []
+        if self.embedder is None:
+            notes.append(
+                'keyword search only: no embedder (pip install "ragchat-toolkit[local]" brings one)'
+            )
+        elif counts.vectors < counts.passages:
+            notes.append(
+                f"{counts.passages - counts.vectors} of {counts.passages} passages have no vector; "
+                "embed() fills them in"
+            )
+        return IndexDescription(
+            store=self.store.name,
+            corpus=self.store.corpus_name,
+            identity=stored,
+            documents=counts.documents,
+            passages=counts.passages,
+            vectors=counts.vectors,
+            embedder=None if self.embedder is None else self.embedder.model,
+            splitter=self.splitter.name,
+            notes=tuple(notes),
+        )
+
+    async def document_ids(self, *, scope: FilterLike = None) -> Sequence[str]:
+        """Returns all document ids in ascending order."""
+        return await self.store.document_ids(scope=Filter.of(scope))
+
+    async def aclose(self) -> None:
+        """Closes the store; an embedder that was passed in stays the caller's."""
+        await self.store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # Inside
+
+    @property
+    def _searcher(self) -> Searcher:
+        return Searcher(
+            store=self.store,
+            identity=self.identity,
+            analyzer=self.analyzer,
+            embedder=self.embedder,
+            fusion=self.fusion,
+        )
+
+    def _asked(self, query: str | Query, options: SearchOptions) -> Query | None:
+        if isinstance(query, str):
+            if not clean_query(query):
+                return None
+            query = Query(query)
+        merged, _ = options.for_query(query)
+        return None if merged.top_k is not None and merged.top_k <= 0 else merged
+
+    async def _learn(self) -> None:
+        """Has an embedder that does not know its dimension yet ask its model; writing needs it."""
+        if self.embedder is not None:
+            await known_dimension(self.embedder)
+
+    async def _outside(
+        self, documents: Sequence[Document], known: Mapping[str, str], scope: Filter
+    ) -> str | None:
+        """Returns the first document that may not be written under `scope`."""
+        if not scope:
+            return None
+        mine = await self.store.fingerprints([d.id for d in documents], scope=scope)
+        for document in documents:
+            hidden = document.id in known and document.id not in mine
+            if hidden or not scope.matches_document(document):
+                return document.id
+        return None
+
+
+def started(policy: Policy | None) -> Run:
+    """Returns the run to work in: a given policy's own, else the caller's, else a strict one."""
+    if policy is not None:
+        return Run(policy)
+    return current_run() or Run(Policy.strict())
+
+
+def _default_splitter(embedder: Embedder | None) -> TextSplitter:
+    profile = recommended_profile(None if embedder is None else embedder.model)
+    return TextSplitter(profile.size, profile.overlap)
+
+
+def _distinct(ids: Sequence[str], store: str) -> None:
+    seen: set[str] = set()
+    for document_id in ids:
+        if document_id in seen:
+            raise DuplicateDocumentID(document_id, store=store)
+        seen.add(document_id)
+
+
+def _ignore(share: float) -> None:
+    del share

@@ -1,0 +1,105 @@
+"""Opening an index by path or URL."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from ragchat_retrieval.embedders.environment import embedder_from_env
+from ragchat_retrieval.embedders.hashing import HashingEmbedder
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Generator
+    from types import TracebackType
+
+    from ragchat_retrieval.ports import Embedder, Splitter, Store
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)  # two letters: C:\ is a path
+QUICKSTART_DIMENSION = 256
+
+
+class Opening:
+    """An index about to be opened: ``async with`` it, or ``await`` it and close it yourself."""
+
+    def __init__(self, index: HybridIndex) -> None:
+        self._index = index
+
+    async def _open(self) -> HybridIndex:
+        await self._index.store.identity()  # the first touch: a wrong file or URL fails here
+        return self._index
+
+    def __await__(self) -> Generator[None, None, HybridIndex]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> HybridIndex:
+        return await self._open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._index.aclose()
+
+
+def open_index(
+    url: str | os.PathLike[str],
+    *,
+    corpus: str = "default",
+    embedder: Embedder | Literal["env"] | None = "env",
+    splitter: Splitter | None = None,
+    read_only: bool = False,
+) -> Opening:
+    """Opens an index, creating it if need be.
+
+    Args:
+        url: A path such as ``kb.sqlite`` (one file, no service), or ``memory://``.
+        corpus: Name of the corpus inside the store.
+        embedder: ``"env"`` takes what the environment names, else the local model if its extra is
+            installed, else none (keyword search); None is none.
+        splitter: Cuts documents; None takes the profile recommended for the embedder.
+        read_only: Refuse every write.
+
+    Returns:
+        An async context manager that is also awaitable; nothing is opened before.
+
+    Raises:
+        InvalidSetting: The URL's scheme names no store.
+        NotAStore: On entering: the file exists and is something else.
+    """
+    chosen = embedder_from_env() if embedder == "env" else embedder
+    store = _store(str(url), corpus=corpus, read_only=read_only)
+    return Opening(HybridIndex(store, embedder=chosen, splitter=splitter))
+
+
+def in_memory(dim: int = QUICKSTART_DIMENSION) -> HybridIndex:
+    """Returns an index in memory with the hashing embedder: for examples and tests.
+
+    No extra, key or network is needed. The hashing embedder knows shared words, not meaning.
+
+    Args:
+        dim: Dimension of its vectors.
+    """
+    return HybridIndex(MemoryStore(), embedder=HashingEmbedder(dim))
+
+
+def quickstart() -> HybridIndex:
+    """Returns `in_memory` with 256 dimensions."""
+    return in_memory(QUICKSTART_DIMENSION)
+
+
+def _store(url: str, *, corpus: str, read_only: bool) -> Store:
+    scheme = match[1].lower() if (match := _SCHEME.match(url)) else "sqlite"
+    if scheme == "memory":
+        return MemoryStore(corpus=corpus)
+    if scheme != "sqlite":
+        raise InvalidSetting("url", f"no store for scheme {scheme!r}; use a path or memory://")
+    from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
+
+    path = url.removeprefix("sqlite://")
+    return SQLiteStore(path, corpus=corpus, read_only=read_only)

@@ -1,0 +1,141 @@
+"""Making revisions: split, analyse and embed documents, off the event loop where it takes long."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.text import check_document
+from ragchat_retrieval.values import Revision, indexed_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.ports import Embedder, Splitter
+    from ragchat_retrieval.values import Document, Passage
+
+    Progress = Callable[[float], object]
+
+EMBEDDING_BATCH = 64
+"""Texts per call of an embedder: often enough for a progress bar, large enough for a server."""
+
+_SPLIT_SHARE, _EMBED_SHARE = 0.1, 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Revised:
+    """Revisions ready to be written."""
+
+    revisions: tuple[Revision, ...]
+    too_long: int
+    """Passages longer than the embedder's window, whose end it does not see."""
+
+
+def fingerprint(document: Document, splitter_name: str) -> str:
+    """Returns a hash that changes with a document's text, labels, metadata or splitter."""
+    parts = [
+        document.digest,
+        document.title,
+        document.source,
+        encode(document.metadata),
+        splitter_name,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+async def revise(
+    documents: Sequence[Document],
+    *,
+    splitter: Splitter,
+    analyzer: Analyzer,
+    embedder: Embedder | None,
+    on_progress: Progress,
+) -> Revised:
+    """Turns documents into revisions.
+
+    Args:
+        documents: Checked for text policy before anything is computed.
+        splitter: Cuts them.
+        analyzer: Gives each passage's terms.
+        embedder: Gives each passage's vector; None makes keyword-only revisions.
+        on_progress: Hears floats 0 … 0.9, never falling; writing is the rest.
+
+    Raises:
+        InvalidText: NUL or a lone surrogate in a field.
+        EmbeddingError: The embedder failed.
+    """
+    pieces = await asyncio.to_thread(_split, documents, splitter)
+    on_progress(_SPLIT_SHARE)
+    revisions = [
+        Revision(document=d, passages=tuple(p), fingerprint=fingerprint(d, splitter.name))
+        for d, p in zip(documents, pieces, strict=True)
+    ]
+    revisions = await asyncio.to_thread(with_terms, revisions, analyzer)
+    too_long = 0
+    if embedder is not None:
+        texts = [indexed_text(passage) for passages in pieces for passage in passages]
+        too_long = await asyncio.to_thread(_count_too_long, texts, embedder)
+        matrix = await embed_texts(texts, embedder, on_progress=_scaled(on_progress))
+        start = 0
+        for position, revision in enumerate(revisions):
+            end = start + len(revision.passages)
+            revisions[position] = replace(revision, vectors=matrix[start:end])
+            start = end
+    on_progress(_SPLIT_SHARE + _EMBED_SHARE)
+    return Revised(tuple(revisions), too_long)
+
+
+def with_terms(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
+    """Fills in the analysed terms of those revisions that come without."""
+    missing = [revision for revision in revisions if revision.terms is None]
+    texts = [indexed_text(passage) for revision in missing for passage in revision.passages]
+    counts = iter(analyzer.counts_many(texts))
+    filled = []
+    for revision in revisions:
+        if revision.terms is None:
+            revision = replace(revision, terms=tuple(next(counts) for _ in revision.passages))  # noqa: PLW2901
+        filled.append(revision)
+    return filled
+
+
+async def embed_texts(
+    texts: Sequence[str], embedder: Embedder, *, on_progress: Progress
+) -> NDArray[np.float32]:
+    """Embeds passages in batches; `on_progress` hears the share done, 0 … 1."""
+    rows = []
+    for start in range(0, len(texts), EMBEDDING_BATCH):
+        rows.append(
+            await embed_checked(embedder, texts[start : start + EMBEDDING_BATCH], "passage")
+        )
+        on_progress(min(1.0, (start + EMBEDDING_BATCH) / len(texts)))
+    if not rows:
+        return np.zeros((0, embedder.dimension), dtype=np.float32)
+    return np.concatenate(rows)
+
+
+def _split(documents: Sequence[Document], splitter: Splitter) -> list[Sequence[Passage]]:
+    for document in documents:
+        check_document(document)
+    return [splitter.split(document) for document in documents]
+
+
+def _count_too_long(texts: Sequence[str], embedder: Embedder) -> int:
+    window: int | None = getattr(embedder, "max_tokens", None)
+    count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
+    if window is None or count is None:
+        return 0
+    return sum(count(text) > window for text in texts)
+
+
+def _scaled(on_progress: Progress) -> Progress:
+    return lambda share: on_progress(_SPLIT_SHARE + _EMBED_SHARE * share)
