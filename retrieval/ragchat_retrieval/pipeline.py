@@ -1,0 +1,242 @@
+"""The retrieval pipeline: transform → expand → search every wording → fuse → rerank → cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, ScopeViolation
+from ragchat_retrieval.fusion import fuse_rankings
+from ragchat_retrieval.index import HybridIndex, started
+from ragchat_retrieval.lanes import each
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER
+from ragchat_retrieval.options import SearchOptions
+from ragchat_retrieval.policy import Run, current_run, gather
+from ragchat_retrieval.ranking import Bare, finish
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.values import Candidate, Query, SearchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any, Unpack
+
+    from ragchat_retrieval.options import SearchKeywords
+    from ragchat_retrieval.ports import Retriever
+
+    Transformer = Callable[[Query], Query | Awaitable[Query]]
+    Expander = Callable[[Query], Sequence[Query] | Awaitable[Sequence[Query]]]
+
+
+F = TypeVar("F")
+
+
+class RetrievalPipeline:
+    """A retriever made of an index or another retriever and the stages around it. Immutable.
+
+    Args:
+        source: A `HybridIndex`, or any retriever: ``(Query) -> candidates``.
+        transformers: ``(Query) -> Query`` each, in order.
+        expander: ``(Query) -> Sequence[Query]``, other wordings to search beside the original. It
+            is not asked when the query brings variants of its own.
+        **options: As for `HybridIndex.search`. Over a foreign retriever those that only an index
+            can honour (`candidates`, `fusion`, `min_similarity`, `neighbours`) are refused.
+
+    Raises:
+        InvalidSetting: An option is out of range or does not fit the source.
+    """
+
+    lanes = True
+    """It reads `Query.lexical`, `semantic` and `context` itself."""
+
+    def __init__(
+        self,
+        source: HybridIndex | Retriever,
+        *,
+        transformers: Sequence[Transformer] = (),
+        expander: Expander | None = None,
+        **options: Unpack[SearchKeywords],
+    ) -> None:
+        self._source = source
+        self._transformers = tuple(transformers)
+        self._expander = expander
+        self._options = SearchOptions.of(**options)
+        if not isinstance(source, HybridIndex):
+            defaults = SearchOptions()
+            for name in ("candidates", "fusion", "min_similarity", "neighbours"):
+                if getattr(self._options, name) != getattr(defaults, name):
+                    raise InvalidSetting(name, "only an index can honour this option")
+
+    @property
+    def source(self) -> HybridIndex | Retriever:
+        """What is searched."""
+        return self._source
+
+    @property
+    def options(self) -> SearchOptions:
+        """How it is searched."""
+        return self._options
+
+    async def __call__(self, query: Query | str) -> SearchResult:
+        """Retrieves candidates for a query.
+
+        Raises:
+            InvalidQuery: The query is blank.
+            RetrievalError: A stage failed that the policy does not let be skipped.
+        """
+        caller = query if isinstance(query, Query) else Query(query)
+        asked, options = self._options.for_query(caller)
+        if asked.top_k is not None and asked.top_k <= 0:
+            return SearchResult(queries=(asked,))
+        run = started(options.policy)
+        for transformer in self._transformers:
+            asked = (await self._transform(transformer, asked, run)).bounded_by(asked)
+        queries = await self._wordings(asked, run)
+        if isinstance(self._source, HybridIndex):
+            found = await self._source.search_variants(queries, options, run)
+        else:
+            found = await self._foreign(self._source, queries, options, run)
+        return SearchResult(
+            found, queries=queries, degraded=tuple(run.record.degraded), trace=run.record.trace()
+        )
+
+    async def _transform(self, transformer: Transformer, query: Query, run: Run) -> Query:
+        return await run.stage(
+            "transform", lambda: call_stage(transformer, query), fallback=lambda: query
+        )
+
+    async def _wordings(self, query: Query, run: Run) -> tuple[Query, ...]:
+        """Returns the original and its distinct variants, all inside the caller's bounds."""
+        original = replace(query, variants=())
+        variants: Sequence[Query] = [query.with_text(text) for text in query.variants]
+        if not variants and self._expander is not None:
+            expander = self._expander
+            variants = await run.stage(
+                "expand",
+                lambda: call_stage(expander, original),
+                fallback=lambda: (),
+                count=lambda result: {"queries": len(result)},
+            )
+        wordings = {original.text: original}
+        for variant in variants:
+            wordings.setdefault(variant.text, replace(variant, variants=()).bounded_by(query))
+        return tuple(wordings.values())
+
+    async def _foreign(
+        self, source: Retriever, queries: Sequence[Query], options: SearchOptions, run: Run
+    ) -> tuple[Candidate, ...]:
+        async def one(query: Query) -> list[Candidate]:
+            return candidates_of(
+                await call_stage(_callable(source), for_foreign(source, query)), query
+            )
+
+        rows = await each(queries, one)
+        known = {c.passage.id: c for row in reversed(rows) for c in reversed(row)}
+        merged = rows[0]
+        if len(rows) > 1:
+            scores = fuse_rankings(
+                [[c.passage.id for c in row] for row in rows],
+                weights=[2.0] + [1.0] * (len(rows) - 1),
+            )
+            merged = [replace(known[id_], score=score) for id_, score in scores.items()]
+        return await finish(
+            queries[0], merged, options, run, shelf=Bare(), analyzer=DEFAULT_ANALYZER
+        )
+
+
+def for_foreign(retriever: object, query: Query) -> Query:
+    """Returns the query as a retriever that reads only `Query.text` should see it.
+
+    One that declares ``semantic = True`` searches by meaning and gets the semantic text, any other
+    the lexical one. A retriever of ours (``lanes = True``) gets the query as it is.
+    """
+    if getattr(retriever, "lanes", False):
+        return query
+    text = query.semantic if getattr(retriever, "semantic", False) else query.lexical
+    return query if text is None else replace(query, text=text)
+
+
+def candidates_of(result: object, query: Query) -> list[Candidate]:
+    """Checks what a retriever returned.
+
+    Raises:
+        InvalidCandidates: It is no sequence of candidates.
+        ScopeViolation: A passage lies outside the query's filter or scope.
+    """
+    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
+        raise InvalidCandidates("must return a sequence of candidates", stage="retrieve")
+    bounds = query.filter & query.scope
+    for position, candidate in enumerate(result):
+        if not isinstance(candidate, Candidate):
+            raise InvalidCandidates(f"item {position} is no Candidate", stage="retrieve")
+        if bounds and not bounds.matches_passage(candidate.passage):
+            raise ScopeViolation(candidate.passage.id)
+    return list(result)
+
+
+def federate(retrievers: Sequence[Retriever]) -> Callable[[Query], Awaitable[SearchResult]]:
+    """Returns a retriever that asks several and merges their rankings by reciprocal rank.
+
+    All must succeed; they run concurrently, and the order never depends on which one was first.
+
+    Args:
+        retrievers: At least one.
+
+    Raises:
+        InvalidSetting: There is none.
+    """
+    sources = tuple(retrievers)
+    if not sources:
+        raise InvalidSetting("retrievers", "at least one is needed")
+
+    async def federated(query: Query) -> SearchResult:
+        rows = [
+            candidates_of(result, query)
+            for result in await gather(
+                *(call_stage(_callable(source), for_foreign(source, query)) for source in sources)
+            )
+        ]
+        known: Mapping[str, Candidate] = {
+            c.passage.id: c for row in reversed(rows) for c in reversed(row)
+        }
+        scores = fuse_rankings([[c.passage.id for c in row] for row in rows])
+        merged = [replace(known[id_], score=score) for id_, score in scores.items()]
+        return SearchResult(tuple(merged[: query.top_k]), queries=(query,))
+
+    return _reads_lanes(federated)  # each source is shown its own text
+
+
+def fallback(first: Callable[..., Any], *others: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a stage that tries several of one kind in order until one succeeds.
+
+    Each failure before the last is a degradation of the current run; the last one's failure raises.
+
+    Args:
+        first: The stage that should do the work.
+        *others: What stands in for it, in order.
+    """
+    stages = (first, *others)
+
+    async def stage(*args: object) -> object:
+        for candidate in stages[:-1]:
+            try:
+                return await call_stage(candidate, *args)
+            except Exception as error:  # noqa: BLE001 - any failure means: try the next one
+                if (run := current_run()) is not None:
+                    run.skip(getattr(candidate, "stage", _label(candidate)), error)
+        return await call_stage(stages[-1], *args)
+
+    return _reads_lanes(stage) if getattr(first, "lanes", False) else stage
+
+
+def _callable(retriever: Retriever) -> Callable[[Query], object]:
+    return retriever
+
+
+def _reads_lanes(retriever: F) -> F:
+    vars(retriever)["lanes"] = True
+    return retriever
+
+
+def _label(stage: object) -> str:
+    return getattr(stage, "__name__", type(stage).__name__)

@@ -1,0 +1,250 @@
+"""The retrieval pipeline, federation and fallback."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ragchat_retrieval.chunking import WholeText
+from ragchat_retrieval.embedders import HashingEmbedder
+from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, ScopeViolation
+from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
+from ragchat_retrieval.policy import Policy, Run, running
+from ragchat_retrieval.values import Candidate, Document, Passage, Query
+
+
+async def index_of(*texts: str, **settings) -> HybridIndex:
+    index = HybridIndex(splitter=WholeText(), **settings)
+    await index.ingest(*(Document(f"d{i}", text) for i, text in enumerate(texts)))
+    return index
+
+
+def found(*ids: str, **fields) -> list[Candidate]:
+    return [
+        Candidate(Passage(f"text of {id_}", id=id_, **fields), 1 / n)
+        for n, id_ in enumerate(ids, start=1)
+    ]
+
+
+def ids(result) -> list[str]:
+    return [candidate.passage.id for candidate in result]
+
+
+async def test_a_pipeline_without_stages_finds_what_its_index_finds():
+    index = await index_of("red apple", "green apple", embedder=HashingEmbedder(64))
+    assert list(await index.retriever(top_k=2)("apple")) == list(
+        await index.search("apple", top_k=2)
+    )
+
+
+async def test_the_original_counts_double_among_the_wordings():
+    async def retrieve(query):
+        return found("a", "b") if query.text == "original" else found("b", "a")
+
+    pipeline = RetrievalPipeline(retrieve, expander=lambda q: [q.with_text("variant")])
+    result = await pipeline(Query("original"))
+    assert ids(result) == ["a", "b"]
+    assert result[0].score == pytest.approx(2 / 61 + 1 / 62)
+    assert [q.text for q in result.queries] == ["original", "variant"]
+
+
+async def test_the_order_does_not_depend_on_what_finished_first():
+    first_done = asyncio.Event()
+
+    async def retrieve(query):
+        if query.text == "original":
+            await first_done.wait()
+            return found("a", "b")
+        first_done.set()
+        return found("c", "a")
+
+    pipeline = RetrievalPipeline(retrieve, expander=lambda q: [q.with_text("variant")])
+    assert ids(await pipeline("original")) == ["a", "b", "c"]
+
+
+async def test_wordings_of_one_turn_share_one_embedding_call():
+    calls = []
+
+    class Counting(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            calls.append(list(texts))
+            return await super().embed(texts, kind)
+
+    index = await index_of("tea", embedder=Counting(16))
+    calls.clear()
+    await index.retriever(expander=lambda q: [q.with_text("b"), q.with_text("c")])("a")
+    assert calls == [["a", "b", "c"]]
+
+
+async def test_variants_that_a_query_brings_replace_the_expander():
+    def expander(query):
+        raise AssertionError
+
+    seen = []
+
+    async def retrieve(query):
+        seen.append(query.text)
+        return []
+
+    await RetrievalPipeline(retrieve, expander=expander)(Query("a", variants=("b", "a", "b")))
+    assert seen == ["a", "b"]
+
+
+async def test_no_stage_can_widen_the_callers_bounds():
+    scope, narrow = Filter(Eq("tenant", "me")), Filter(Eq("year", 1))
+    caller = Query("q", scope=scope, filter=narrow, top_k=3)
+    seen = []
+
+    async def retrieve(query):
+        seen.append(query)
+        return []
+
+    pipeline = RetrievalPipeline(
+        retrieve,
+        transformers=[lambda q: Query("rewritten")],
+        expander=lambda q: [Query("variant")],
+    )
+    await pipeline(caller)
+    assert [(q.text, q.scope, q.filter, q.top_k) for q in seen] == [
+        ("rewritten", scope, narrow, 3),
+        ("variant", scope, narrow, 3),
+    ]
+
+
+async def test_a_failing_expander_is_skipped_only_under_a_policy_that_says_so():
+    def expander(query):
+        raise ValueError("content")
+
+    pipeline = RetrievalPipeline(lambda query: found("a"), expander=expander)
+    with pytest.raises(ValueError, match="content"):
+        await pipeline("q")
+    run = Run(Policy())
+    with running(run):
+        result = await pipeline("q")
+    assert ids(result) == ["a"]
+    assert [(d.stage, d.reason) for d in result.degraded] == [("expand", "ValueError")]
+
+
+async def test_if_one_wording_fails_the_others_are_cancelled_and_awaited():
+    cancelled = asyncio.Event()
+
+    async def retrieve(query):
+        if query.text == "original":
+            raise ConnectionError
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(ConnectionError):
+        await RetrievalPipeline(retrieve, expander=lambda q: [q.with_text("v")])("original")
+    assert cancelled.is_set()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_rerank_sees_the_fused_list_and_the_cut_comes_after():
+    index = await index_of("tea one", "tea two", "tea three")
+
+    async def scorer(query, candidates):
+        return [float(c.passage.text == "tea three") for c in candidates]
+
+    result = await index.retriever(top_k=1, rerank=scorer)("tea")
+    assert [c.passage.text for c in result] == ["tea three"]
+
+
+async def test_a_malformed_ranking_is_skipped_whole_with_one_warning(caplog):
+    index = await index_of("tea one", "tea two")
+    plain = await index.search("tea")
+    result = await index.search("tea", rerank=lambda q, c: [2.0, 0.1], policy=Policy())
+    assert list(result) == list(plain)
+    assert [d.stage for d in result.degraded] == ["rerank"]
+    assert len(caplog.records) == 1
+
+
+async def test_the_floor_of_a_skipped_reranker_is_not_applied():
+    index = await index_of("tea one", "tea two")
+
+    def broken(query, candidates):
+        raise ConnectionError
+
+    kept = await index.search("tea", rerank=broken, min_rerank=0.9, policy=Policy())
+    assert len(kept) == 2
+    cut = await index.search("tea", rerank=lambda q, c: [0.95, 0.1], min_rerank=0.9)
+    assert len(cut) == 1
+
+
+@pytest.mark.parametrize("answer", [None, 7, "abc", ["x"], [Passage("p")]])
+async def test_a_retriever_that_returns_no_candidates_is_named(answer):
+    with pytest.raises(InvalidCandidates, match="retrieve"):
+        await RetrievalPipeline(lambda query: answer)("q")
+
+
+async def test_a_foreign_passage_outside_the_scope_is_withheld():
+    query = Query("q", scope=Filter(Eq("tenant", "me")))
+    with pytest.raises(ScopeViolation):
+        await RetrievalPipeline(lambda q: found("a", metadata={"tenant": "you"}))(query)
+
+
+async def test_a_foreign_retriever_is_shown_the_text_of_its_kind():
+    class Semantic:
+        semantic = True
+
+        def __call__(self, query):
+            seen.append(query.text)
+            return []
+
+    seen = []
+    query = Query("text", lexical="words", semantic="meaning")
+    await RetrievalPipeline(Semantic())(query)
+    await RetrievalPipeline(lambda q: seen.append(q.text) or [])(query)
+    assert seen == ["meaning", "words"]
+
+
+def test_options_that_only_an_index_can_honour_are_refused_elsewhere():
+    with pytest.raises(InvalidSetting, match="min_similarity"):
+        RetrievalPipeline(lambda q: [], min_similarity=0.5)
+
+
+async def test_federation_merges_by_rank_in_the_order_of_declaration():
+    gate = asyncio.Event()
+
+    async def slow(query):
+        await gate.wait()
+        return found("a", "b")
+
+    async def fast(query):
+        gate.set()
+        return found("b", "c")
+
+    result = await federate([slow, fast])(Query("q", top_k=2))
+    assert ids(result) == ["b", "a"]
+    with pytest.raises(InvalidSetting):
+        federate([])
+
+
+async def test_a_fallback_stands_in_and_says_so():
+    def broken(query):
+        raise ConnectionError
+
+    retriever = fallback(broken, lambda query: found("a"))
+    run = Run(Policy())
+    with running(run):
+        assert ids(await retriever(Query("q"))) == ["a"]
+    assert [(d.stage, d.reason) for d in run.record.degraded] == [("broken", "ConnectionError")]
+
+
+async def test_the_last_of_a_fallback_raises_and_cancellation_is_never_swallowed():
+    def broken(query):
+        raise ConnectionError
+
+    async def cancelled(query):
+        raise asyncio.CancelledError
+
+    with pytest.raises(ConnectionError):
+        await fallback(broken, broken)(Query("q"))
+    with pytest.raises(asyncio.CancelledError):
+        await fallback(cancelled, broken)(Query("q"))
