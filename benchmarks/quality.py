@@ -3,9 +3,9 @@
     python benchmarks/quality.py --data ../shared/data [--only scifact,mtrag-govt] [--store sqlite]
 
 Every collection is indexed whole (one passage per document, title and text) with the local
-embedding model; embeddings are cached in ``benchmarks/.cache``, so that a second run takes a minute.
-Figures are nDCG@10 with gain 2^rel − 1. For conversations the last turn alone, the model-free history
-expansion and the human rewrite are compared, in each lane.
+embedding model; embeddings are cached in ``benchmarks/.cache``, so that a second run takes a
+minute. Figures are nDCG@10 with gain 2^rel − 1. For conversations the last turn alone, the
+model-free history expansion and the human rewrite are compared, in each lane.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Selection(NamedTuple):
     """One step of MMR."""
 
-    index: int
+    position: int
     """Position in the input."""
 
     relevance: float

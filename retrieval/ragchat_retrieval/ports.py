@@ -188,7 +188,7 @@ class Store(Protocol):
         limit: int,
         *,
         filter: Filter,
-        scope: Filter,  # noqa: A002
+        scope: Filter,
     ) -> Sequence[Hit]:
         """Returns the best passages by BM25 over analysed, weighted terms.
 
@@ -208,7 +208,7 @@ class Store(Protocol):
         limit: int,
         *,
         filter: Filter,
-        scope: Filter,  # noqa: A002
+        scope: Filter,
     ) -> Sequence[Hit]:
         """Returns the best passages by cosine similarity with a normalised vector."""
         ...

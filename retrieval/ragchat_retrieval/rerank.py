@@ -136,11 +136,15 @@ def check_scores(scores: Sequence[float], expected: int) -> list[float]:
     if len(given) != expected:
         raise MalformedRanking(f"{len(given)} scores for {expected} candidates")
     for position, score in enumerate(given):
-        if isinstance(score, bool) or not isinstance(score, Real):
+        if not _is_number(score):
             raise MalformedRanking(f"score {position} is no number")
         if not (math.isfinite(score) and 0.0 <= score <= 1.0):
             raise MalformedRanking(f"score {position} lies outside 0 … 1")
     return [float(score) for score in given]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _decided(candidates: Sequence[Candidate], margin: float) -> bool:

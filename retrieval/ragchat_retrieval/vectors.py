@@ -29,8 +29,7 @@ def normalise(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
         matrix: float32 [n, d].
     """
     lengths = np.linalg.norm(matrix, axis=-1, keepdims=True)
-    scaled: NDArray[np.float32] = matrix / np.where(lengths > 0, lengths, 1).astype(np.float32)
-    return scaled
+    return (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 def check_query_vector(vector: NDArray[np.float32], dimension: int | None) -> None:

@@ -15,13 +15,13 @@ from ragchat_retrieval.vectors import normalise
 
 def test_a_near_duplicate_falls_behind_a_diverse_passage():
     vectors = normalise(np.array([[1, 0], [0.999, 0.04], [0, 1]], dtype=np.float32))
-    order = [step.index for step in mmr([1.0, 0.95, 0.6], vectors, 0.5)]
+    order = [step.position for step in mmr([1.0, 0.95, 0.6], vectors, 0.5)]
     assert order == [0, 2, 1]
 
 
 def test_relevance_alone_keeps_the_order_and_ties_keep_the_input():
     vectors = np.eye(3, dtype=np.float32)
-    assert [s.index for s in mmr([0.2, 0.9, 0.9], vectors, 1.0)] == [1, 2, 0]
+    assert [s.position for s in mmr([0.2, 0.9, 0.9], vectors, 1.0)] == [1, 2, 0]
 
 
 def test_a_zero_vector_is_similar_to_nothing():
@@ -48,8 +48,8 @@ def test_each_step_takes_the_best_of_what_is_left(raw, relevance, lam):
         for i in set(range(6)) - set(taken):
             nearest = max((max(0.0, float(vectors[i] @ vectors[j])) for j in taken), default=0.0)
             scores[i] = lam * relevance[i] - (1 - lam) * nearest
-        assert scores[step.index] == pytest.approx(max(scores.values()), abs=1e-6)
-        taken.append(step.index)
+        assert scores[step.position] == pytest.approx(max(scores.values()), abs=1e-6)
+        taken.append(step.position)
     assert sorted(taken) == list(range(6))
 
 
