@@ -97,7 +97,7 @@ class Preparer:
         self,
         *,
         scope: FilterLike = None,
-        filter: FilterLike | _Unset = _UNSET,  # noqa: A002 - the field's name
+        filter: FilterLike | _Unset = _UNSET,
         top_k: int | _Unset | None = _UNSET,
         deadline: float | _Unset | None = _UNSET,
         on_stage: Callable[[StageEvent], object] | _Unset | None = _UNSET,

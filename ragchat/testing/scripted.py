@@ -205,6 +205,6 @@ class _Closed:
         return iter(())
 
 
-def tool_call(name: str, arguments: str = "{}", *, id: str = "call_1") -> dict[str, Any]:  # noqa: A002 - the field
+def tool_call(name: str, arguments: str = "{}", *, id: str = "call_1") -> dict[str, Any]:
     """Returns a tool call for `Reply.tool_calls` or an assistant message."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}

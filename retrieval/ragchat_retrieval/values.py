@@ -86,7 +86,7 @@ class Document:
         cls,
         stream: BinaryIO,
         *,
-        id: str,  # noqa: A002 - the field's name
+        id: str,
         title: str | None = None,
         source: str | None = None,
         metadata: Mapping[str, Any] | None = None,

@@ -245,7 +245,7 @@ class MemoryStore:
         terms: Mapping[str, float],
         limit: int,
         *,
-        filter: Filter,  # noqa: A002 - the port's name
+        filter: Filter,
         scope: Filter,
     ) -> list[Hit]:
         """Returns the best passages by BM25 over analysed, weighted terms."""
@@ -280,7 +280,7 @@ class MemoryStore:
         vector: NDArray[np.float32],
         limit: int,
         *,
-        filter: Filter,  # noqa: A002 - the port's name
+        filter: Filter,
         scope: Filter,
     ) -> list[Hit]:
         """Returns the best passages by cosine similarity with a normalised vector."""

@@ -122,7 +122,7 @@ async def by_words(
     text: str,
     limit: int = 10,
     *,
-    filter: Filter = ALL,  # noqa: A002 - the port's name
+    filter: Filter = ALL,
     scope: Filter = ALL,
 ) -> list[Hit]:
     """Searches the keyword lane for the terms of a text."""
@@ -134,7 +134,7 @@ async def by_vector(
     vector: NDArray[np.float32],
     limit: int = 10,
     *,
-    filter: Filter = ALL,  # noqa: A002 - the port's name
+    filter: Filter = ALL,
     scope: Filter = ALL,
 ) -> list[Hit]:
     """Searches the vector lane."""

@@ -245,7 +245,7 @@ class SQLiteStore:
         terms: Mapping[str, float],
         limit: int,
         *,
-        filter: Filter,  # noqa: A002 - the port's name
+        filter: Filter,
         scope: Filter,
     ) -> Sequence[Hit]:
         """Returns the best passages by BM25 over analysed, weighted terms."""
@@ -277,7 +277,7 @@ class SQLiteStore:
         vector: NDArray[np.float32],
         limit: int,
         *,
-        filter: Filter,  # noqa: A002 - the port's name
+        filter: Filter,
         scope: Filter,
     ) -> Sequence[Hit]:
         """Returns the best passages by cosine similarity with a normalised vector.
