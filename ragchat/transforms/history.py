@@ -36,14 +36,14 @@ class HistoryExpansionTransformer:
     lexical_user: float = 0.4
     """Weight in the keyword lane of all earlier user turns together, shared equally."""
 
-    lexical_assistant: float = 0.05
+    lexical_assistant: float = 0.03
     """Weight in the keyword lane of the last assistant turn."""
 
-    semantic_user: float = 0.6
+    semantic_user: float = 0.4
     """Weight in the vector lane of the recent user turns, joined; times the gain, and damped."""
 
-    semantic_assistant: float = 0.3
-    """Weight in the vector lane of the last assistant turn; times the gain."""
+    semantic_assistant: float = 0.4
+    """Weight in the vector lane of the last assistant turn; times the gain, and damped."""
 
     recent: int = 3
     """How many of the last user turns are joined for the vector lane."""
@@ -98,6 +98,7 @@ class HistoryExpansionTransformer:
                     answered[-1],
                     lexical=self.lexical_assistant,
                     semantic=self.semantic_assistant * gain,
+                    damp=True,
                 )
             )
         return [text for text in context if text.lexical or text.semantic]

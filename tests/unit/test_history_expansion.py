@@ -46,8 +46,8 @@ async def test_without_earlier_words_the_query_stays_as_it_is(history):
 async def test_a_short_question_leans_fully_on_its_history():
     found = await context("how much?", user("hire of bikes"), assistant("Ten a day."))
     assert approx(found) == [
-        ("hire of bikes", 0.4, 0.6, True),
-        ("Ten a day.", 0.05, 0.3, False),
+        ("hire of bikes", 0.4, 0.4, True),
+        ("Ten a day.", 0.03, 0.4, True),
     ]
 
 
@@ -56,8 +56,8 @@ async def test_user_turns_share_their_lexical_weight_and_the_last_three_are_join
     found = await context("how much?", *history, assistant("one"), assistant("two"))
     assert approx(found) == [
         *((f"turn {n}", 0.08, 0.0, False) for n in range(5)),
-        ("turn 2\nturn 3\nturn 4", 0.0, 0.6, True),
-        ("two", 0.05, 0.3, False),
+        ("turn 2\nturn 3\nturn 4", 0.0, 0.4, True),
+        ("two", 0.03, 0.4, True),
     ]
 
 
@@ -73,8 +73,8 @@ async def test_the_longer_the_question_the_less_its_vector_leans_on_history(term
     question = "what is the " + " and ".join(names[:terms] * 2)
     found = await context(question, user("u"), assistant("a"))
     assert approx(found) == [
-        ("u", 0.4, 0.6 * gain, True),
-        ("a", 0.05, 0.3 * gain, False),
+        ("u", 0.4, 0.4 * gain, True),
+        ("a", 0.03, 0.4 * gain, True),
     ]
 
 
@@ -87,7 +87,7 @@ async def test_media_and_tool_calls_are_no_words():
         {"role": "tool", "tool_call_id": "call_1", "content": "PX-7"},
         user([image]),
     )
-    assert approx(found) == [("what part", 0.4, 0.6, True)]
+    assert approx(found) == [("what part", 0.4, 0.4, True)]
 
 
 async def test_context_that_is_there_already_stays_first():
@@ -105,7 +105,7 @@ async def test_weights_can_be_chosen_and_a_zero_leaves_its_text_out():
     )
     history = (user("one"), user("two"), assistant("three"))
     outcome = await chosen(ConversationQuery(Query("q"), history))
-    assert approx(outcome.context) == [("two", 0.0, 0.3, True)]
+    assert approx(outcome.context) == [("two", 0.0, 0.2, True)]
     long = await chosen(ConversationQuery(Query("bike helmet price bridge"), history))
     assert long.context == ()
 
@@ -141,6 +141,6 @@ async def test_weights_keep_their_sums_whatever_was_said(question, history):
     asked = sum(1 for m in history if m["role"] == "user" and m["content"].strip())
     answered = any(m["role"] == "assistant" and m["content"].strip() for m in history)
     lexical = sum(c.lexical for c in outcome.context)
-    assert lexical == pytest.approx((0.4 if asked else 0) + (0.05 if answered else 0))
-    assert len([c for c in outcome.context if c.damp]) == min(asked, 1)
+    assert lexical == pytest.approx((0.4 if asked else 0) + (0.03 if answered else 0))
+    assert len([c for c in outcome.context if c.damp]) == min(asked, 1) + answered
     assert outcome.text == query.text
