@@ -18,7 +18,7 @@ import pytest
 from ragchat.testing import LoopbackOpenAI
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 _ARRAY = re.compile(r"\[\s*\{")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import doctest
 import importlib.util
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -44,13 +47,18 @@ SHELL_WORDS = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def page_name(page: Path) -> str:
+    """Names a page by its path in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 async def test_the_python_blocks_of_a_page_run_in_order(page, reader):
     """Blocks share one namespace; a following text block is their output."""
     await blocks.run_python([b for b in blocks.blocks_of(page) if b.language == "python"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_the_commands_of_a_page_exist(page):
     for block in blocks.blocks_of(page):
         if block.language in blocks.SHELLS:
@@ -59,7 +67,7 @@ def test_the_commands_of_a_page_exist(page):
                 assert problem is None, f"{block}: {problem}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_the_links_of_a_page_lead_somewhere(page):
     """Relative links name files of the repository."""
     for target in blocks.links_of(page):
@@ -67,7 +75,7 @@ def test_the_links_of_a_page_lead_somewhere(page):
             assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_block_says_what_it_is(page):
     known = {"python", "text", "json", "toml", "jinja", "sql", "http", "diff", *blocks.SHELLS}
     for block in blocks.blocks_of(page):
@@ -76,7 +84,7 @@ def test_every_block_says_what_it_is(page):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_an_example_runs_by_itself(example, reader, child_env, server):
-    """It ends with 0, prints something, and is quiet on stderr."""
+    """It ends with 0, prints what stands at its head, and is quiet on stderr."""
     env = {**child_env, "OPENAI_API_KEY": "loopback", "OPENAI_BASE_URL": server.base_url}
     done = subprocess.run(
         [sys.executable, str(example)],
@@ -89,7 +97,27 @@ def test_an_example_runs_by_itself(example, reader, child_env, server):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip()
+    assert printed_as(expected_output(example), done.stdout), done.stdout
+
+
+def test_every_example_is_listed_and_says_what_it_prints():
+    listed = {Path(target).name for target in blocks.links_of(ROOT / "examples/README.md")}
+    assert listed == {example.name for example in EXAMPLES}
+    for example in EXAMPLES:
+        assert expected_output(example).strip(), example.name
+        assert len(example.read_text("utf-8").splitlines()) <= 60, example.name
+
+
+def expected_output(example: Path) -> str:
+    """Returns the indented end of an example's docstring; ``...`` stands for any text."""
+    docstring = ast.get_docstring(ast.parse(example.read_text("utf-8"))) or ""
+    return textwrap.dedent(docstring.partition("prints:\n\n")[2])
+
+
+def printed_as(expected: str, printed: str) -> bool:
+    """Says whether an output is the expected one, as doctest compares them."""
+    checker = doctest.OutputChecker()
+    return checker.check_output(f"{expected}\n", printed, doctest.ELLIPSIS)
 
 
 def problem_with(words: list[str]) -> str | None:
