@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, InvalidVector
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -41,11 +41,20 @@ def mmr(
 
     Raises:
         InvalidSetting: `lam` lies outside 0 … 1.
+        InvalidCandidates: A relevance is not finite, or there is not one vector for each.
+        InvalidVector: A vector is not finite.
     """
     if not 0.0 <= lam <= 1.0:
         raise InvalidSetting("mmr", "must lie in 0 … 1")
     n = len(relevance)
     score_of = np.asarray(relevance, dtype=np.float64)
+    if vectors.ndim != 2 or len(vectors) != n:  # noqa: PLR2004 - a matrix
+        raise InvalidCandidates(f"vectors of shape {vectors.shape} for {n} scores", stage="mmr")
+    if not np.isfinite(score_of).all():
+        raise InvalidCandidates("a relevance is not finite", stage="mmr")
+    if not np.isfinite(vectors).all():
+        first = int(np.argmin(np.isfinite(vectors).all(axis=1)))
+        raise InvalidVector("holds NaN or infinity", position=first)
     nearest = np.zeros(n)
     open_ = np.ones(n, dtype=bool)
     chosen: list[Selection] = []

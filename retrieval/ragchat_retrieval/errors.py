@@ -161,12 +161,16 @@ class InvalidVector(RetrievalError, ValueError):
 
     Attributes:
         document_id: The document it belongs to; None for a query's vector.
+        position: Its row among vectors without documents, from 0; None elsewhere.
     """
 
-    def __init__(self, problem: str, *, document_id: str | None = None) -> None:
+    def __init__(
+        self, problem: str, *, document_id: str | None = None, position: int | None = None
+    ) -> None:
         where = "query vector" if document_id is None else f"a vector of document {document_id!r}"
-        super().__init__(f"{where}: {problem}")
+        super().__init__(f"{where if position is None else f'vector {position}'}: {problem}")
         self.document_id = document_id
+        self.position = position
 
 
 class EmbeddingError(RetrievalError):

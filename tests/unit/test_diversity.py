@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ragchat_retrieval.diversity import cap_per_group, drop_near_duplicates, mmr
-from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, InvalidVector
 from ragchat_retrieval.vectors import normalise
 
 
@@ -27,6 +27,23 @@ def test_relevance_alone_keeps_the_order_and_ties_keep_the_input():
 def test_a_zero_vector_is_similar_to_nothing():
     vectors = np.array([[1, 0], [0, 0]], dtype=np.float32)
     assert [s.max_similarity for s in mmr([1.0, 0.5], vectors, 0.5)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_no_order_is_made_of_what_cannot_be_compared(bad):
+    vectors = np.eye(3, dtype=np.float32)
+    with pytest.raises(InvalidCandidates, match="not finite"):
+        mmr([0.9, bad, 0.1], vectors, 0.5)
+    vectors[1, 0] = bad
+    with pytest.raises(InvalidVector, match="vector 1: holds NaN or infinity") as caught:
+        mmr([0.9, 0.5, 0.1], vectors, 0.5)
+    assert (caught.value.document_id, caught.value.position) == (None, 1)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4, 3), (3,), (0, 3)])
+def test_there_must_be_one_vector_for_each_score(shape):
+    with pytest.raises(InvalidCandidates, match="for 3 scores"):
+        mmr([0.9, 0.5, 0.1], np.zeros(shape, dtype=np.float32), 0.5)
 
 
 @pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
