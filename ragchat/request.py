@@ -2,17 +2,19 @@
 
 Containers and pydantic models are deep-copied; any other object (a timeout, a client option) is
 kept by reference. So the caller's objects are never mutated, and later changes to them have no
-effect.
+effect. In messages and tools, which the SDK types as iterables at every level, tuples, generators
+and the like are read once, into lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
+from ragchat.access import Foreign, read
 from ragchat.errors import InvalidAugmentation, InvalidRequest, NoFinalUserMessage
 
 if TYPE_CHECKING:
@@ -20,11 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Foreign: TypeAlias = Any
-"""A field of a message, as the caller's data or SDK has it."""
-
-_ITERABLES = ("messages", "tools")
-"""Parameters that the SDK types as plain iterables; an iterator among them is read once, here."""
+_LISTS = frozenset({"messages", "tools"})
+"""Parameters in which every iterable becomes a list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +40,7 @@ class ChatRequest:
     """Index of the active user message; only tool rounds may follow it."""
 
     @classmethod
-    def snapshot(cls, request: object = None, **params: Any) -> ChatRequest:
+    def snapshot(cls, request: object = None, /, **params: Any) -> ChatRequest:
         """Copies a request.
 
         Args:
@@ -54,19 +53,10 @@ class ChatRequest:
             NoFinalUserMessage: The last message is not from the user.
         """
         given = {**_mapping(request), **params}
-        for name in _ITERABLES:
-            if name in given:
-                given[name] = _listed(given[name])
-        copied = {name: owned(value) for name, value in given.items()}
-        messages = copied.get("messages")
-        if not isinstance(messages, list):
-            raise InvalidRequest("messages: a list of messages is needed")
-        for position, message in enumerate(messages):
-            if not isinstance(member(message, "role"), str):
-                raise InvalidRequest(f"messages[{position}] has no role")
-        if not messages or member(messages[-1], "role") != "user":
+        copied = {name: owned(value, lists=name in _LISTS) for name, value in given.items()}
+        messages = _checked(copied.get("messages"), "messages")
+        if not messages or read(messages[-1], "role") != "user":
             raise NoFinalUserMessage
-        copied["messages"] = [_with_listed_content(message) for message in messages]
         return cls(copied, len(messages) - 1)
 
     @property
@@ -78,10 +68,10 @@ class ChatRequest:
     @property
     def question(self) -> str:
         """The text parts of the active user message, joined by newlines; empty without any."""
-        content = member(self._active, "content")
+        content = read(self._active, "content")
         if isinstance(content, str):
             return content
-        return "\n".join(member(part, "text") for part in _text_parts(content))
+        return "\n".join(read(part, "text") for part in _text_parts(content))
 
     @property
     def history(self) -> tuple[Mapping[str, Any], ...]:
@@ -94,7 +84,7 @@ class ChatRequest:
         Raises:
             InvalidAugmentation: The active message has no text part, or several.
         """
-        content = member(self._active, "content")
+        content = read(self._active, "content")
         if not isinstance(content, str) and (found := len(_text_parts(content))) != 1:
             raise InvalidAugmentation(f"the final user message has {found} text parts to replace")
 
@@ -113,7 +103,7 @@ class ChatRequest:
         """
         self.check_takes_text()
         content: Any = text
-        parts = member(self._active, "content")
+        parts = read(self._active, "content")
         if not isinstance(parts, str):
             (old,) = _text_parts(parts)
             content = [_with_member(p, "text", text) if p is old else p for p in parts]
@@ -127,13 +117,8 @@ class ChatRequest:
         Raises:
             InvalidRequest: `extra` is no sequence of messages.
         """
-        added = owned(_listed(extra))
-        if not isinstance(added, list):
-            raise InvalidRequest("extra messages: a list of messages is needed")
-        for position, message in enumerate(added):
-            if not isinstance(member(message, "role"), str):
-                raise InvalidRequest(f"extra messages[{position}] has no role")
-        messages = [*self._messages, *added]
+        added: object = owned(extra, lists=True)
+        messages = [*self._messages, *_checked(added, "extra messages")]
         return ChatRequest({**self._params, "messages": messages}, self._turn)
 
     @property
@@ -146,26 +131,25 @@ class ChatRequest:
         return self._messages[self._turn]
 
 
-def owned(value: T) -> T:
+def owned(value: T, *, lists: bool = False) -> T:
     """Returns a deep copy of containers and pydantic models; any other object is returned itself.
 
     Mappings become dicts with their order kept, so the JSON of a copy is that of the original.
+
+    Args:
+        value: Anything.
+        lists: Whether every other iterable in it becomes a list, iterators being read to their end.
     """
     copied: Any = value
     if isinstance(value, Mapping):
-        copied = {key: owned(inner) for key, inner in value.items()}
-    elif isinstance(value, list):
-        copied = [owned(inner) for inner in value]
-    elif type(value) in (tuple, set, frozenset):
-        copied = type(value)(owned(inner) for inner in value)  # type: ignore[attr-defined, call-arg]
+        copied = {key: owned(inner, lists=lists) for key, inner in value.items()}
     elif isinstance(value, BaseModel):
         copied = value.model_copy(deep=True)
+    elif isinstance(value, list) or (lists and _is_listable(value)):
+        copied = [owned(inner, lists=lists) for inner in value]  # type: ignore[attr-defined]
+    elif type(value) in (tuple, set, frozenset):
+        copied = type(value)(owned(inner) for inner in value)  # type: ignore[attr-defined, call-arg]
     return copied  # type: ignore[no-any-return]
-
-
-def member(item: object, name: str) -> Foreign:
-    """Returns a field of a message or part, be it a mapping or an object; None without it."""
-    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
 
 
 def as_mapping(message: object) -> Mapping[str, Any]:
@@ -197,18 +181,17 @@ def _mapping(request: object) -> Mapping[str, Any]:
     return request
 
 
-def _listed(value: object) -> object:
-    if isinstance(value, str | bytes | Mapping | BaseModel) or not isinstance(value, Iterable):
-        return value
-    return list(value)
+def _is_listable(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray)
 
 
-def _with_listed_content(message: object) -> object:
-    content = member(message, "content")
-    if isinstance(content, list) or not isinstance(message, Mapping):
-        return message
-    listed = _listed(content)
-    return message if listed is content else {**message, "content": owned(listed)}
+def _checked(messages: object, name: str) -> list[object]:
+    if not isinstance(messages, list):
+        raise InvalidRequest(f"{name}: a list of messages is needed")
+    for position, message in enumerate(messages):
+        if not isinstance(read(message, "role"), str):
+            raise InvalidRequest(f"{name}[{position}] has no role")
+    return messages
 
 
 def _text_parts(content: object) -> list[object]:
@@ -217,7 +200,7 @@ def _text_parts(content: object) -> list[object]:
     return [
         part
         for part in content
-        if member(part, "type") == "text" and isinstance(member(part, "text"), str)
+        if read(part, "type") == "text" and isinstance(read(part, "text"), str)
     ]
 
 

@@ -128,6 +128,35 @@ def test_messages_tools_and_content_may_be_iterators():
     )
 
 
+def test_an_iterator_anywhere_in_a_message_is_read_once_and_sent_every_time():
+    """The SDK types tool calls and their like as plain iterables too."""
+    calls = [tool_call("weather")]
+    request = ChatRequest.snapshot(
+        messages=(
+            {"role": "assistant", "content": (text("a"),), "tool_calls": iter(calls)},
+            user(x for x in [text("q")]),
+        ),
+        tools=({"type": "function", "function": {"x": iter("ab")}} for _ in range(1)),
+        stop=("a", "b"),
+    )
+    extended = request.with_messages(iter([{"role": "assistant", "tool_calls": iter(calls)}]))
+    sent = [{"role": "assistant", "content": [text("a")], "tool_calls": calls}, user([text("q")])]
+    for _ in range(2):
+        assert request.history[0]["tool_calls"] == calls
+        assert request.kwargs() == {
+            "messages": sent,
+            "tools": [{"type": "function", "function": {"x": ["a", "b"]}}],
+            "stop": ("a", "b"),
+        }
+        assert extended.kwargs()["messages"][-1]["tool_calls"] == calls
+
+
+def test_a_parameter_may_have_any_name():
+    given = {"request": 1, "cls": 2, "stage": 3, "self": 4}
+    request = ChatRequest.snapshot(messages=[user("q")], **given)
+    assert request.kwargs() == {"messages": [user("q")], **given}
+
+
 def test_pydantic_messages_are_copied_and_kept_and_read_as_mappings_in_the_history():
     message = ChatCompletionMessage(role="assistant", content=None, tool_calls=None)
     request = ChatRequest.snapshot(messages=[user("a"), message, user("q")])
