@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from ragchat.access import Foreign
     from ragchat.request import ChatRequest
     from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Query
-
-Foreign: TypeAlias = Any
-"""An object of the provider's SDK, handed through as it came."""
 
 Skipped: TypeAlias = Literal["gate", "transform", "no text"]
 """What decided that a turn needs no retrieval."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
+from ragchat.access import Foreign
 from ragchat.errors import EmptyResponse
 from ragchat.portal import current_portal, portal
 from ragchat.prepare import Preparer as AsyncPreparer
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    from ragchat.prepare import Augmenter, ConversationTransformer, Gate, Retriever
+    from ragchat.prepare import Augmenter, Gate, Retriever
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import Retrieval
+    from ragchat.transforms import ConversationTransformer
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.index import HybridIndex as AsyncHybridIndex
     from ragchat_retrieval.index import IndexDescription
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["HybridIndex", "PreparedRequest", "PreparedStream", "Preparer", "open_index", "run"]
 
 T = TypeVar("T")
-
-Foreign: TypeAlias = Any
-"""An object of the provider's SDK, handed through as it came."""
 
 _END: Final = object()
 

@@ -7,10 +7,11 @@ in a row, cannot interrupt the closing that returns the connection to its pool.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import BaseModel
 
@@ -20,8 +21,7 @@ from ragchat_retrieval.stages import is_async_callable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Foreign: TypeAlias = Any
-"""A chunk, as the provider's SDK made it."""
+    from ragchat.access import Foreign
 
 _END: Final = object()
 _open: set[asyncio.Task[None]] = set()  # an event loop holds tasks weakly; gone when they end
@@ -44,7 +44,7 @@ class StreamOwner:
         self._close_error: BaseException | None = None
         self._task = self._loop.create_task(self._own(create, params))
         _open.add(self._task)
-        self._task.add_done_callback(_open.discard)
+        self._task.add_done_callback(self._ended)
 
     @property
     def busy(self) -> bool:
@@ -76,8 +76,9 @@ class StreamOwner:
 
     def abandon(self) -> None:
         """Closes the stream in the background; may be called from any thread."""
-        if not self._task.done() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._cancel)
+        if not self._task.done():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and everything with it
+                self._loop.call_soon_threadsafe(self._cancel)
 
     def raise_close_error(self) -> None:
         """Raises what went wrong when the stream was closed, once."""
@@ -89,6 +90,10 @@ class StreamOwner:
         if not self._stopped and not self._closing:
             self._stopped = True
             self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        _open.discard(task)
+        self._deliver(_END)  # a task that is cancelled before its first step delivers nothing
 
     async def _own(self, create: Callable[..., Foreign], params: dict[str, Any]) -> None:
         outcome: object = _END
@@ -224,6 +229,9 @@ class _Worker:
                 if opens:
                     self._response = result
                 return result
+        except StopIteration as error:
+            # A future cannot hold it, so whoever awaits the thread would wait for ever.
+            raise RuntimeError("the chat model's client raised StopIteration") from error
         finally:
             if self._closing:
                 self.close()

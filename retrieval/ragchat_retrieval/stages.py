@@ -41,7 +41,7 @@ def is_async_callable(stage: object) -> bool:
     return False
 
 
-async def call_stage(stage: Callable[..., T | Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
     """Calls a sync or async stage and returns its result.
 
     A sync stage that outlives a cancellation keeps its thread to the end; its result is dropped.
@@ -67,7 +67,7 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], *args: Any, **kwarg
     return cast("T", result)
 
 
-def _called(stage: Callable[..., object], *args: Any, **kwargs: Any) -> object:
+def _called(stage: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
     try:
         return stage(*args, **kwargs)
     except StopIteration as error:

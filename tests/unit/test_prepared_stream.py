@@ -334,6 +334,17 @@ async def test_closing_from_another_task_ends_the_iteration():
     assert upstream.closes == 1
 
 
+async def test_closing_before_the_stream_was_even_opened_ends_the_iteration():
+    """The reader must not wait for a task that was stopped before its first step."""
+    upstream = Upstream("a")
+    async with asyncio.timeout(GUARD):
+        stream = prepared().stream(upstream.create)
+        reader = asyncio.create_task(anext(stream, "ended"))
+        closer = asyncio.create_task(stream.aclose())
+        assert await asyncio.gather(reader, closer) == ["ended", None]
+    assert upstream.opened == upstream.closes
+
+
 async def test_two_tasks_cannot_ask_for_a_chunk_at_once():
     upstream = Upstream("a", forever=True)
     stream = prepared().stream(upstream.create)
@@ -575,6 +586,26 @@ async def test_an_error_of_a_sync_stream_arrives_unwrapped():
 
 
 # Parameters
+
+
+async def test_a_sync_client_that_raises_stop_iteration_does_not_hang():
+    def create(**params):
+        raise StopIteration
+
+    async with asyncio.timeout(GUARD):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await anext(prepared().stream(create))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await prepared().call(create)
+
+
+async def test_parameters_of_any_name_reach_the_call():
+    def create(**params):
+        return params
+
+    extra = {"stage": 1, "self": 2, "create": 3, "work": 4, "func": 5}
+    sent = await prepared(**extra).call(create)
+    assert {name: sent[name] for name in extra} == extra
 
 
 async def test_call_and_stream_set_or_remove_the_stream_parameter_themselves():
