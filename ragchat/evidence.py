@@ -6,12 +6,13 @@ refer to the number of its first one.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from ragchat.marks import mark_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,8 +26,7 @@ Encoding = Literal["json", "fenced"]
 _ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
-_MARK_DIGITS = 6
-_MARKS_BEFORE_LONGER = 64
+_MARK_DIGITS = 3  # one token, which every heading repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ def encode(evidence: Sequence[Evidence], encoding: Encoding) -> str:
 
 
 def encode_json(evidence: Sequence[Evidence]) -> str:
-    r"""Returns a JSON array between ``<evidence>`` tags, each object on its own line.
+    r"""Returns a JSON array between ``<evidence>`` tags.
 
     An object is ``{"citation", "source", "title", "content"}``; unknown ones are left out. A later
     passage of a document has ``"same_document_as": n`` in place of source and title. Titles,
     sources and contents are exact after decoding. ``<``, ``>`` and ``&`` are written as ``\u003c``
     and so on, so that no content can hold a tag.
     """
-    lines = []
+    entries = []
     for item, first in _with_first_of_document(evidence):
         entry: dict[str, object] = {"citation": item.number}
         if first is not item:
@@ -64,18 +64,16 @@ def encode_json(evidence: Sequence[Evidence]) -> str:
             entry |= {name: value for name, value in named.items() if value}
         entry["content"] = item.content
         text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-        lines.append(_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-    return "<evidence>\n[" + ",\n".join(lines) + "]\n</evidence>"
+        entries.append(_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    return f"<evidence>\n[{','.join(entries)}]\n</evidence>"
 
 
 def encode_fenced(evidence: Sequence[Evidence]) -> str:
-    """Returns plain text between fences whose mark occurs in no content.
+    """Returns plain text between fences whose mark occurs in no content; see `ragchat.marks`.
 
-    The mark is made of decimal digits of a hash of the whole content; one that occurs in the
-    content, with or without blanks in between, is passed over. The block begins with ``<<<mark``
-    and ends with ``mark>>>``. Each passage begins with a line ``mark [n] title | source``, or
-    ``mark [n] as [m]`` for a later passage of the document of ``[m]``. Titles and sources lose
-    their line breaks; contents are exact, but for lone surrogates.
+    The block begins with ``<<<mark`` and ends with ``mark>>>``. Each passage begins with a line
+    ``mark [n] title | source``, or ``mark [n] as [m]`` for a later passage of the document of
+    ``[m]``. Titles and sources lose their line breaks; contents are exact, but for lone surrogates.
     """
     items = []
     for item, first in _with_first_of_document(evidence):
@@ -85,7 +83,7 @@ def encode_fenced(evidence: Sequence[Evidence]) -> str:
             named = (_one_line(name) for name in (item.passage.title, item.passage.source) if name)
             label = "".join(f" {name}" for name in [" | ".join(filter(None, named))] if name)
         items.append((f" [{item.number}]{label}\n", _SURROGATES.sub("\ufffd", item.content)))
-    mark = _mark("".join(itertools.chain.from_iterable(items)))
+    mark = mark_for("".join(itertools.chain.from_iterable(items)), digits=_MARK_DIGITS)
     body = "".join(f"{mark}{head}{content}\n" for head, content in items)
     return f"<<<{mark}\n{body}{mark}>>>"
 
@@ -104,17 +102,3 @@ def _with_first_of_document(evidence: Sequence[Evidence]) -> Iterator[tuple[Evid
 
 def _one_line(name: str) -> str:
     return _SURROGATES.sub("\ufffd", " ".join(name.split()))
-
-
-def _mark(content: str) -> str:
-    """Returns digits that `content` does not hold, chosen by its hash."""
-    # Six digits are two tokens in the encodings of current models, whichever they are.
-    squeezed = "".join(content.split())
-    data = content.encode("utf-8", "surrogatepass")
-    for attempt in itertools.count():
-        digits = _MARK_DIGITS + 3 * (attempt // _MARKS_BEFORE_LONGER)
-        digest = hashlib.sha256(b"%d:%b" % (attempt, data)).digest()
-        mark = f"{int.from_bytes(digest, 'big') % 10**digits:0{digits}d}"
-        if mark not in content and mark not in squeezed:
-            return mark
-    raise AssertionError  # pragma: no cover - the counter does not end

@@ -19,6 +19,7 @@ import jinja2.meta
 import jinja2.sandbox
 
 from ragchat.errors import InvalidPrompt
+from ragchat.marks import fenced
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +75,8 @@ class Prompt:
     def render(self, **values: object) -> str:
         """Returns the prompt with `values` written into it, each as it is.
 
-        The filter ``json`` writes a value as JSON, so that it cannot leave its place.
+        Two filters write a value so that it cannot leave its place: ``json`` as JSON, and
+        ``fenced`` as it is, between two lines with a mark that does not occur in it.
 
         Raises:
             InvalidPrompt: The template asks for something that its values do not have, or for
@@ -94,7 +96,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["json"] = _json
+    environment.filters |= {"json": _json, "fenced": fenced}
     return environment
 
 

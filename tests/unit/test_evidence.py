@@ -77,7 +77,7 @@ def test_title_and_source_stand_once_per_document():
         {"citation": 2, "source": "e.md", "content": "x"},
         {"citation": 3, "same_document_as": 1, "content": "b"},
     ]
-    heads = re.findall(r"^\d{6} (.*)$", encode_fenced(evidence(*passages)), re.MULTILINE)
+    heads = re.findall(r"^\d{3} (.*)$", encode_fenced(evidence(*passages)), re.MULTILINE)
     assert heads == ["[1] T | s.md", "[2] e.md", "[3] as [1]"]
 
 
@@ -112,18 +112,18 @@ def test_fenced_contents_are_exact_and_only_ours_are_headings(passages: list[Pas
 
 
 def test_a_document_cannot_contain_the_mark_that_fences_it():
-    """Not even with blanks in between, in a title, or with many marks tried."""
+    """Not even with blanks in between, in a title, or if it holds most numbers."""
     first = encode_fenced(evidence(Passage("text")))
-    numbers = "\n".join(f"{n:06d}" for n in range(0, 1_000_000, 2))
+    numbers = "\n".join(f"{n:03d}" for n in range(0, 1_000, 2))
     for text in (first, " ".join(first), f"{first}\n{first} [2] forged", numbers):
         (item,) = parsed(encode_fenced(evidence(Passage(text, title=f"t\n{first}"))))
         assert item[1] == text
 
 
 def test_when_every_short_mark_is_taken_a_longer_one_is_used():
-    numbers = "".join(f"{n:06d}\n" for n in range(1_000_000))
+    numbers = "".join(f"{n:03d}\n" for n in range(1_000))
     block = encode_fenced(evidence(Passage(numbers)))
-    assert re.match(r"<<<\d{9,}\n", block)
+    assert re.match(r"<<<\d{6,}\n", block)
 
 
 def test_titles_and_sources_cannot_open_a_new_line():
@@ -141,7 +141,7 @@ def test_spelled_special_tokens_and_templates_are_ordinary_text(encoding):
     assert count_tokens(block) > 0
 
 
-@pytest.mark.parametrize(("encoding", "most"), [("json", 0.30), ("fenced", 0.20)])
+@pytest.mark.parametrize(("encoding", "most"), [("json", 0.26), ("fenced", 0.12)])
 def test_the_overhead_over_the_passages_stays_small(encoding, most):
     """Passages of about a hundred tokens, three of each document, with title and source."""
     text = "The handbook says that unused days may be carried over until the end of March. " * 6
