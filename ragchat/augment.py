@@ -60,6 +60,22 @@ class Augmentation:
     """Tokens of the evidence block, where they were counted."""
 
 
+def augmentation_of(result: object) -> Augmentation:
+    """Checks what an augmenter returned.
+
+    Raises:
+        InvalidAugmentation: It is no augmentation, its text is blank, or its citations are none.
+    """
+    if not isinstance(result, Augmentation):
+        raise InvalidAugmentation("the augmenter must return an Augmentation")
+    text: object = result.text
+    if text is not None and not (isinstance(text, str) and text.strip()):
+        raise InvalidAugmentation("the augmented text must not be blank")
+    if not isinstance(result.citations, Citations):
+        raise InvalidAugmentation("the augmentation's citations must be Citations")
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class IdentityAugmenter:
     """Keeps the user's message. The prompt presents no passage, so there are no citations."""

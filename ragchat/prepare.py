@@ -9,33 +9,36 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, counter_of
-from ragchat.citations import Citations
+import numpy as np
+
+from ragchat.augment import (
+    Augmentation,
+    AugmentContext,
+    ContextualAugmenter,
+    augmentation_of,
+    counter_of,
+)
 from ragchat.conversation import ConversationQuery
 from ragchat.errors import InvalidAugmentation
 from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
 from ragchat.transforms.history import HistoryExpansionTransformer
-from ragchat_retrieval.errors import InvalidQuery
+from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.pipeline import candidates_of, for_foreign
+from ragchat_retrieval.foreign import candidates_of, for_foreign, query_of
 from ragchat_retrieval.policy import Policy, Run, running
-from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.stages import call_stage, is_async_callable
 from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.values import Candidate, Query, SearchResult
 
 if TYPE_CHECKING:
     from ragchat.prepared import Skipped
+    from ragchat.transforms.base import ConversationTransformer
     from ragchat_retrieval.options import FilterLike
     from ragchat_retrieval.trace import Degradation, StageEvent
 
 Retriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
 """Finds candidates for a query, best first; async or sync."""
-
-ConversationTransformer: TypeAlias = Callable[
-    [ConversationQuery], Awaitable[Query | None] | Query | None
-]
-"""Makes the query of a conversation; None means that this turn needs no retrieval."""
 
 Gate: TypeAlias = Callable[[ConversationQuery], Awaitable[bool] | bool]
 """Says whether a turn needs retrieval at all."""
@@ -58,6 +61,10 @@ class Preparer:
     """Prepares chat requests with evidence. Immutable; safe for concurrent use if its stages are.
 
     Stages may be async or sync; sync ones run in worker threads.
+
+    Raises:
+        InvalidFilter: `scope` or `filter` is no filter.
+        InvalidSetting: A stage is not callable, the listener is async, or `top_k` is no integer.
     """
 
     retriever: Retriever
@@ -92,6 +99,17 @@ class Preparer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scope", Filter.of(self.scope))
         object.__setattr__(self, "filter", Filter.of(self.filter))
+        for name in ("retriever", "augmenter"):
+            if not callable(getattr(self, name)):
+                raise InvalidSetting(name, "must be callable")
+        for name in ("query_transformer", "gate", "on_stage"):
+            stage = getattr(self, name)
+            if stage is not None and not callable(stage):
+                raise InvalidSetting(name, "must be callable, or None")
+        if is_async_callable(self.on_stage):
+            raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
+        if self.top_k is not None and type(self.top_k) is not int:
+            raise InvalidSetting("top_k", "must be an integer, or None")
 
     def with_options(
         self,
@@ -113,7 +131,7 @@ class Preparer:
 
         Raises:
             InvalidFilter: `scope` or `filter` is no filter.
-            InvalidSetting: The deadline is not positive.
+            InvalidSetting: The deadline is not positive, or another option is of the wrong kind.
         """
         changed: dict[str, Any] = {
             name: value
@@ -183,9 +201,14 @@ class _Preparation:
         gate = self.preparer.gate
         if gate is None:
             return True
-        return await self.run.stage(
-            "gate", lambda: call_stage(gate, conversation), fallback=lambda: True
-        )
+
+        async def decide() -> bool:
+            wanted: object = await call_stage(gate, conversation)
+            if not isinstance(wanted, bool | np.bool_):
+                raise InvalidSetting("gate", "must return True or False")
+            return bool(wanted)
+
+        return await self.run.stage("gate", decide, fallback=lambda: True)
 
     async def _transformed(self, conversation: ConversationQuery) -> Query | None:
         transformer = self.preparer.query_transformer
@@ -193,12 +216,9 @@ class _Preparation:
             return conversation.query
 
         async def transform() -> Query | None:
-            query = await call_stage(transformer, conversation)
-            if query is None:
-                return None
-            if not isinstance(query, Query):
-                raise InvalidQuery("the query transformer must return a Query or None")
-            return query.bounded_by(conversation.query)
+            query: object = await call_stage(transformer, conversation)
+            caller = conversation.query
+            return None if query is None else query_of(query, caller, stage="transform")
 
         return await self.run.stage("transform", transform, fallback=lambda: conversation.query)
 
@@ -225,10 +245,11 @@ class _Preparation:
         )
 
         async def augment() -> Augmentation:
-            augmentation = await call_stage(
-                self.preparer.augmenter, self.request.question, found.candidates, context
+            question = self.request.question
+            result: object = await call_stage(
+                self.preparer.augmenter, question, found.candidates, context
             )
-            return _checked(augmentation)
+            return augmentation_of(result)
 
         return await self.run.stage(
             "augment", augment, fallback=lambda: Augmentation(None), count=_counts
@@ -255,17 +276,6 @@ class _Preparation:
             skipped=skipped, degraded=tuple(record.degraded), trace=record.trace()
         )
         return PreparedRequest(self.request, self.request.question, retrieval)
-
-
-def _checked(augmentation: object) -> Augmentation:
-    if not isinstance(augmentation, Augmentation):
-        raise InvalidAugmentation("the augmenter must return an Augmentation")
-    text: object = augmentation.text
-    if text is not None and not (isinstance(text, str) and text.strip()):
-        raise InvalidAugmentation("the augmented text must not be blank")
-    if not isinstance(augmentation.citations, Citations):
-        raise InvalidAugmentation("the augmentation's citations must be Citations")
-    return augmentation
 
 
 def _counts(augmentation: Augmentation) -> dict[str, int]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ragchat.conversation import ConversationQuery
-from ragchat_retrieval.errors import InvalidQuery
+from ragchat_retrieval.foreign import query_of
 from ragchat_retrieval.stages import call_stage
-from ragchat_retrieval.values import Query
 
 if TYPE_CHECKING:
     from ragchat.transforms.base import ConversationTransformer
+    from ragchat_retrieval.values import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,7 @@ class Chain:
             outcome = await call_stage(transformer, given_now)
             if outcome is None:
                 return None
-            if not isinstance(outcome, Query):
-                raise InvalidQuery("a conversation transformer must return a Query or None")
-            query = outcome.bounded_by(conversation.query)
+            query = query_of(outcome, conversation.query, stage="transform")
         return query
 
 

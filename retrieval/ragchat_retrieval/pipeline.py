@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, ScopeViolation
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.foreign import candidates_of, for_foreign, queries_of, query_of
 from ragchat_retrieval.fusion import fuse_rankings
 from ragchat_retrieval.index import HybridIndex, started
 from ragchat_retrieval.lanes import each
@@ -18,7 +18,7 @@ from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query, SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import Any, Unpack
 
     from ragchat_retrieval.options import SearchKeywords
@@ -90,7 +90,7 @@ class RetrievalPipeline:
             return SearchResult(queries=(asked,))
         run = started(options.policy)
         for transformer in self._transformers:
-            asked = (await self._transform(transformer, asked, run)).bounded_by(asked)
+            asked = await self._transform(transformer, asked, run)
         queries = await self._wordings(asked, run)
         if isinstance(self._source, HybridIndex):
             found = await self._source.search_variants(queries, options, run)
@@ -101,26 +101,31 @@ class RetrievalPipeline:
         )
 
     async def _transform(self, transformer: Transformer, query: Query, run: Run) -> Query:
-        return await run.stage(
-            "transform", lambda: call_stage(transformer, query), fallback=lambda: query
-        )
+        async def transform() -> Query:
+            result: object = await call_stage(transformer, query)
+            return query_of(result, query, stage="transform")
+
+        return await run.stage("transform", transform, fallback=lambda: query)
 
     async def _wordings(self, query: Query, run: Run) -> tuple[Query, ...]:
         """Returns the original and its distinct variants, all inside the caller's bounds."""
         original = replace(query, variants=())
         variants: Sequence[Query] = [query.with_text(text) for text in query.variants]
         if not variants and self._expander is not None:
-            expander = self._expander
-            variants = await run.stage(
-                "expand",
-                lambda: call_stage(expander, original),
-                fallback=lambda: (),
-                count=lambda result: {"queries": len(result)},
-            )
+            variants = await self._expand(self._expander, original, run)
         wordings = {original.text: original}
         for variant in variants:
-            wordings.setdefault(variant.text, replace(variant, variants=()).bounded_by(query))
+            wordings.setdefault(variant.text, replace(variant, variants=()))
         return tuple(wordings.values())
+
+    async def _expand(self, expander: Expander, query: Query, run: Run) -> Sequence[Query]:
+        async def expand() -> Sequence[Query]:
+            result: object = await call_stage(expander, query)
+            return queries_of(result, query, stage="expand")
+
+        return await run.stage(
+            "expand", expand, fallback=list, count=lambda found: {"queries": len(found)}
+        )
 
     async def _foreign(
         self, source: Retriever, queries: Sequence[Query], options: SearchOptions, run: Run
@@ -142,36 +147,6 @@ class RetrievalPipeline:
         return await finish(
             queries[0], merged, options, run, shelf=Bare(), analyzer=DEFAULT_ANALYZER
         )
-
-
-def for_foreign(retriever: object, query: Query) -> Query:
-    """Returns the query as a retriever that reads only `Query.text` should see it.
-
-    One that declares ``semantic = True`` searches by meaning and gets the semantic text, any other
-    the lexical one. A retriever of ours (``lanes = True``) gets the query as it is.
-    """
-    if getattr(retriever, "lanes", False):
-        return query
-    text = query.semantic if getattr(retriever, "semantic", False) else query.lexical
-    return query if text is None else replace(query, text=text)
-
-
-def candidates_of(result: object, query: Query) -> list[Candidate]:
-    """Checks what a retriever returned.
-
-    Raises:
-        InvalidCandidates: It is no sequence of candidates.
-        ScopeViolation: A passage lies outside the query's filter or scope.
-    """
-    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
-        raise InvalidCandidates("must return a sequence of candidates", stage="retrieve")
-    bounds = query.filter & query.scope
-    for position, candidate in enumerate(result):
-        if not isinstance(candidate, Candidate):
-            raise InvalidCandidates(f"item {position} is no Candidate", stage="retrieve")
-        if bounds and not bounds.matches_passage(candidate.passage):
-            raise ScopeViolation(candidate.passage.id)
-    return list(result)
 
 
 def federate(retrievers: Sequence[Retriever]) -> Callable[[Query], Awaitable[SearchResult]]:

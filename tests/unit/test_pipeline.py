@@ -8,7 +8,12 @@ import pytest
 
 from ragchat_retrieval.chunking import WholeText
 from ragchat_retrieval.embedders import HashingEmbedder
-from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, ScopeViolation
+from ragchat_retrieval.errors import (
+    InvalidCandidates,
+    InvalidQuery,
+    InvalidSetting,
+    ScopeViolation,
+)
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
@@ -126,6 +131,28 @@ async def test_a_failing_expander_is_skipped_only_under_a_policy_that_says_so():
         result = await pipeline("q")
     assert ids(result) == ["a"]
     assert [(d.stage, d.reason) for d in result.degraded] == [("expand", "ValueError")]
+
+
+@pytest.mark.parametrize("junk", [None, 3, "q", ["q"], [None], Query("q")])
+async def test_an_expander_that_returns_no_queries_counts_as_failed(junk):
+    pipeline = RetrievalPipeline(lambda query: found("a"), expander=lambda query: junk)
+    with pytest.raises(InvalidQuery, match="expand"):
+        await pipeline("q")
+    with running(Run(Policy())):
+        result = await pipeline("q")
+    assert ids(result) == ["a"]
+    assert [d.stage for d in result.degraded] == ["expand"]
+
+
+@pytest.mark.parametrize("junk", [None, "q", [Query("q")]])
+async def test_a_transformer_that_returns_no_query_counts_as_failed(junk):
+    pipeline = RetrievalPipeline(lambda query: found("a"), transformers=[lambda query: junk])
+    with pytest.raises(InvalidQuery, match="transform"):
+        await pipeline("q")
+    with running(Run(Policy())):
+        result = await pipeline("q")
+    assert [query.text for query in result.queries] == ["q"]
+    assert [d.stage for d in result.degraded] == ["transform"]
 
 
 async def test_if_one_wording_fails_the_others_are_cancelled_and_awaited():

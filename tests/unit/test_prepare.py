@@ -10,6 +10,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from ragchat.augment import Augmentation, ContextualAugmenter, IdentityAugmenter
@@ -384,6 +385,51 @@ async def test_a_transformer_that_returns_no_query_counts_as_failed():
         await Preparer(
             Recorder(), query_transformer=lambda _: "text", policy=Policy.strict()
         ).prepare(messages=[user("q")])
+
+
+@pytest.mark.parametrize("answer", [None, "no", 0, 1, [], Query("q")])
+async def test_a_gate_that_returns_neither_true_nor_false_counts_as_failed(answer):
+    """A forgotten return must not switch retrieval off unseen."""
+    retriever = Recorder()
+    preparer = Preparer(retriever, gate=lambda conversation: answer)
+    prepared = await preparer.prepare(messages=[user("q")])
+    assert len(retriever.queries) == 1
+    assert [d.stage for d in prepared.retrieval.degraded] == ["gate"]
+    with pytest.raises(InvalidSetting, match="gate"):
+        await replace(preparer, policy=Policy.strict()).prepare(messages=[user("q")])
+
+
+async def test_a_gate_may_answer_as_numpy_does():
+    preparer = Preparer(Recorder(), gate=lambda conversation: np.bool_(0))
+    assert (await preparer.prepare(messages=[user("q")])).retrieval.skipped == "gate"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retriever", None),
+        ("augmenter", "json"),
+        ("query_transformer", Query("q")),
+        ("gate", True),
+        ("on_stage", "print"),
+        ("top_k", "3"),
+        ("top_k", True),
+    ],
+)
+def test_a_stage_or_option_of_the_wrong_kind_is_refused_at_construction(name, value):
+    with pytest.raises(InvalidSetting, match=name):
+        Preparer(**{"retriever": Recorder(), name: value})
+
+
+def test_a_listener_that_nobody_would_await_is_refused():
+    async def listener(event: StageEvent) -> None: ...
+
+    for make in (
+        lambda: Preparer(Recorder(), on_stage=listener),
+        lambda: Preparer(Recorder()).with_options(on_stage=listener),
+    ):
+        with pytest.raises(InvalidSetting, match="on_stage"):
+            make()
 
 
 async def test_evidence_fails_loudly():

@@ -1,0 +1,69 @@
+"""Dealing with retrievers and stages that others wrote: what they are shown, what they may return.
+
+Nothing here knows of an index, so that whoever takes functions as stages can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ragchat_retrieval.errors import InvalidCandidates, InvalidQuery, ScopeViolation
+from ragchat_retrieval.values import Candidate, Query
+
+
+def for_foreign(retriever: object, query: Query) -> Query:
+    """Returns the query as a retriever that reads only `Query.text` should see it.
+
+    One that declares ``semantic = True`` searches by meaning and gets the semantic text, any other
+    the lexical one. A retriever of ours (``lanes = True``) gets the query as it is.
+    """
+    if getattr(retriever, "lanes", False):
+        return query
+    text = query.semantic if getattr(retriever, "semantic", False) else query.lexical
+    return query if text is None else replace(query, text=text)
+
+
+def candidates_of(result: object, query: Query) -> list[Candidate]:
+    """Checks what a retriever returned.
+
+    Raises:
+        InvalidCandidates: It is no sequence of candidates.
+        ScopeViolation: A passage lies outside the query's filter or scope.
+    """
+    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
+        raise InvalidCandidates("must return a sequence of candidates", stage="retrieve")
+    bounds = query.filter & query.scope
+    for position, candidate in enumerate(result):
+        if not isinstance(candidate, Candidate):
+            raise InvalidCandidates(f"item {position} is no Candidate", stage="retrieve")
+        if bounds and not bounds.matches_passage(candidate.passage):
+            raise ScopeViolation(candidate.passage.id)
+    return list(result)
+
+
+def query_of(result: object, caller: Query, *, stage: str) -> Query:
+    """Checks what a transformer returned, and puts it back into the caller's bounds.
+
+    Args:
+        result: What it returned.
+        caller: The query with the scope, filter and top_k that stand.
+        stage: Names the stage in the error.
+
+    Raises:
+        InvalidQuery: It is no query.
+    """
+    if not isinstance(result, Query):
+        raise InvalidQuery(f"{stage}: must return a Query")
+    return result.bounded_by(caller)
+
+
+def queries_of(result: object, caller: Query, *, stage: str) -> list[Query]:
+    """Checks what an expander returned, and puts each query back into the caller's bounds.
+
+    Raises:
+        InvalidQuery: It is no sequence of queries.
+    """
+    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
+        raise InvalidQuery(f"{stage}: must return a sequence of queries")
+    return [query_of(query, caller, stage=stage) for query in result]
