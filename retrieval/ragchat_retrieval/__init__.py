@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from ragchat_retrieval.errors import (
         DeadlineExceeded,
+        DocumentChanged,
         DocumentNotUTF8,
         DocumentTooLarge,
         DuplicateDocumentID,
@@ -133,6 +134,7 @@ __all__ = [
     "DeadlineExceeded",
     "Degradation",
     "Document",
+    "DocumentChanged",
     "DocumentNotUTF8",
     "DocumentTooLarge",
     "DuplicateDocumentID",
@@ -255,6 +257,7 @@ _HOMES = {
     ),
     "ragchat_retrieval.errors": (
         "DeadlineExceeded",
+        "DocumentChanged",
         "DocumentNotUTF8",
         "DocumentTooLarge",
         "DuplicateDocumentID",

@@ -24,6 +24,7 @@
     │   └── StoreError                  the store refused or failed
     │       ├── DuplicateDocumentID     one id twice in one write
     │       ├── PassageIDConflict       a passage id that another document owns
+    │       ├── DocumentChanged         a document is not the revision that the write expected
     │       ├── InvalidIndexIdentity    a blank identity
     │       ├── IdentityMismatch        embedder, dimension or analyser differ from what is stored
     │       ├── ResetUnsupported        this store cannot be reset
@@ -310,6 +311,20 @@ class PassageIDConflict(StoreError, ValueError):
     def __init__(self, passage_id: str, *, store: str = "store") -> None:
         super().__init__(f"passage id {passage_id!r} is taken by another passage", store=store)
         self.passage_id = passage_id
+
+
+class DocumentChanged(StoreError):
+    """A document is no longer the revision that a conditional write was made from.
+
+    Attributes:
+        document_id: The document's id.
+    """
+
+    retryable = True
+
+    def __init__(self, document_id: str, *, store: str = "store") -> None:
+        super().__init__(f"document {document_id!r} was changed or removed meanwhile", store=store)
+        self.document_id = document_id
 
 
 class InvalidIndexIdentity(StoreError, ValueError):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ragchat_retrieval.errors import DocumentChanged
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.revisions import embed_texts, with_terms
 from ragchat_retrieval.values import Revision, indexed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.ports import Embedder, Identity, Store
@@ -44,32 +48,53 @@ async def fill_vectors(
     ids = list(await store.document_ids(scope=_EVERYTHING))
     given = 0
     for start in range(0, len(ids), BATCH_DOCUMENTS):
-        revisions = []
-        for document_id in ids[start : start + BATCH_DOCUMENTS]:
-            revision = await _embedded(store, embedder, document_id)
-            if revision is not None:
-                revisions.append(revision)
-                given += len(revision.passages)
-        if revisions:
-            filled = with_terms(revisions, analyzer)
-            await store.replace(filled, identity=identity, scope=_EVERYTHING)
+        some = ids[start : start + BATCH_DOCUMENTS]
+        while (filled := await _filled(store, embedder, analyzer, identity, some)) is None:
+            pass  # others write as well; what they wrote meanwhile is read again
+        given += filled
         on_progress(min(1.0, (start + BATCH_DOCUMENTS) / len(ids)))
     on_progress(1.0)
     return given
 
 
+async def _filled(
+    store: Store,
+    embedder: Embedder,
+    analyzer: Analyzer,
+    identity: Identity,
+    document_ids: Sequence[str],
+) -> int | None:
+    """Gives vectors to some documents; None if one of them was changed or removed meanwhile."""
+    revisions = []
+    for document_id in document_ids:
+        revision = await _embedded(store, embedder, document_id)
+        if revision is not None:
+            revisions.append(revision)
+    if not revisions:
+        return 0
+    filled = await asyncio.to_thread(with_terms, revisions, analyzer)
+    expected = {revision.document.id: revision.fingerprint for revision in revisions}
+    try:
+        await store.replace(filled, identity=identity, scope=_EVERYTHING, expected=expected)
+    except DocumentChanged:
+        return None
+    return sum(len(revision.passages) for revision in revisions)
+
+
 async def _embedded(store: Store, embedder: Embedder, document_id: str) -> Revision | None:
     """Returns a document's revision with vectors; None if it has them or has gone."""
+    # The fingerprint comes first: if anything after it is of a later revision, it will not match.
+    fingerprints = await store.fingerprints([document_id], scope=_EVERYTHING)
     document = await store.document(document_id, scope=_EVERYTHING)
     passages = await store.neighbours(document_id, 0, _ALL, scope=_EVERYTHING)
     known = await store.vectors([passage.id for passage in passages], scope=_EVERYTHING)
-    if document is None or len(known) == len(passages):
+    if document is None or document_id not in fingerprints or len(known) == len(passages):
         return None
-    texts = [indexed_text(passage) for passage in passages]
-    fingerprints = await store.fingerprints([document_id], scope=_EVERYTHING)
+    texts = await asyncio.to_thread(lambda: [indexed_text(passage) for passage in passages])
+    rows = await embed_texts(texts, embedder, on_progress=lambda _: None)
     return Revision(
         document=document,
         passages=tuple(passages),
-        vectors=await embed_texts(texts, embedder, on_progress=lambda _: None),
-        fingerprint=fingerprints.get(document_id, ""),
+        vectors=np.concatenate(rows),
+        fingerprint=fingerprints[document_id],
     )

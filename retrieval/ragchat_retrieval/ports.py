@@ -112,7 +112,12 @@ class Store(Protocol):
         ...
 
     async def replace(
-        self, revisions: Sequence[Revision], *, identity: Identity, scope: Filter
+        self,
+        revisions: Sequence[Revision],
+        *,
+        identity: Identity,
+        scope: Filter,
+        expected: Mapping[str, str] | None = None,
     ) -> None:
         """Makes these revisions the only ones of their documents, in one atomic step.
 
@@ -125,9 +130,13 @@ class Store(Protocol):
             revisions: With `terms` filled in.
             identity: What the caller works with.
             scope: New documents must match it, and documents outside it may not be replaced.
+            expected: Fingerprints by document id that must be the stored ones at the moment of the
+                write, so that what was derived from a revision never replaces a later one.
 
         Raises:
             DuplicateDocumentID: One document occurs twice.
+            DocumentChanged: A document is stored under another fingerprint than the expected one,
+                or not at all.
             PassageIDConflict: A passage id belongs to a document that is not replaced here.
             IdentityMismatch: The corpus was written with something else.
             InvalidVector: A vector is non-finite, zero or wrongly sized.

@@ -14,9 +14,10 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.metadata import encode
 from ragchat_retrieval.text import check_document
 from ragchat_retrieval.values import Revision, indexed_text
+from ragchat_retrieval.vectors import unit_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,6 +54,39 @@ def fingerprint(document: Document, splitter_name: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def changed(
+    documents: Sequence[Document], known: Mapping[str, str], splitter_name: str
+) -> list[Document]:
+    """Returns the documents whose fingerprint is not the known one."""
+    return [d for d in documents if known.get(d.id) != fingerprint(d, splitter_name)]
+
+
+def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
+    """Fills in terms and fingerprints that are left out, and scales vectors to length 1."""
+    filled = []
+    for revision in with_terms(revisions, analyzer):
+        vectors, mark = revision.vectors, revision.fingerprint or _given_mark(revision)
+        filled.append(
+            replace(
+                revision,
+                fingerprint=mark,
+                vectors=None if vectors is None else unit_rows(vectors),
+            )
+        )
+    return filled
+
+
+def _given_mark(revision: Revision) -> str:
+    """Returns a fingerprint of a ready-made revision: of the document and of its passages."""
+    content = hashlib.sha256()
+    for p in revision.passages:
+        parts = [p.id, p.text, p.title, p.source, encode(p.metadata), p.headings, p.page]
+        content.update(json.dumps([*parts, p.lines, p.span, p.ordinal, p.digest]).encode())
+    if revision.vectors is not None:
+        content.update(revision.vectors.tobytes())
+    return fingerprint(revision.document, f"given:{content.hexdigest()}")
+
+
 async def revise(
     documents: Sequence[Document],
     *,
@@ -76,21 +110,12 @@ async def revise(
     """
     pieces = await asyncio.to_thread(_split, documents, splitter)
     on_progress(_SPLIT_SHARE)
-    revisions = [
-        Revision(document=d, passages=tuple(p), fingerprint=fingerprint(d, splitter.name))
-        for d, p in zip(documents, pieces, strict=True)
-    ]
-    revisions = await asyncio.to_thread(with_terms, revisions, analyzer)
+    revisions = await asyncio.to_thread(_bare, documents, pieces, splitter.name, analyzer)
     too_long = 0
     if embedder is not None:
-        texts = [indexed_text(passage) for passages in pieces for passage in passages]
-        too_long = await asyncio.to_thread(_count_too_long, texts, embedder)
-        matrix = await embed_texts(texts, embedder, on_progress=_scaled(on_progress))
-        start = 0
-        for position, revision in enumerate(revisions):
-            end = start + len(revision.passages)
-            revisions[position] = replace(revision, vectors=matrix[start:end])
-            start = end
+        texts, too_long = await asyncio.to_thread(_embeddable, pieces, embedder)
+        rows = await embed_texts(texts, embedder, on_progress=_scaled(on_progress))
+        revisions = await asyncio.to_thread(_with_vectors, revisions, rows)
     on_progress(_SPLIT_SHARE + _EMBED_SHARE)
     return Revised(tuple(revisions), too_long)
 
@@ -110,17 +135,19 @@ def with_terms(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisi
 
 async def embed_texts(
     texts: Sequence[str], embedder: Embedder, *, on_progress: Progress
-) -> NDArray[np.float32]:
-    """Embeds passages in batches; `on_progress` hears the share done, 0 … 1."""
+) -> list[NDArray[np.float32]]:
+    """Embeds passages in batches; `on_progress` hears the share done, 0 … 1.
+
+    Returns:
+        float32 [batch, dimension] of each batch, in order.
+    """
     rows = []
     for start in range(0, len(texts), EMBEDDING_BATCH):
         rows.append(
             await embed_checked(embedder, texts[start : start + EMBEDDING_BATCH], "passage")
         )
         on_progress(min(1.0, (start + EMBEDDING_BATCH) / len(texts)))
-    if not rows:
-        return np.zeros((0, embedder.dimension), dtype=np.float32)
-    return np.concatenate(rows)
+    return rows
 
 
 def _split(documents: Sequence[Document], splitter: Splitter) -> list[Sequence[Passage]]:
@@ -129,12 +156,42 @@ def _split(documents: Sequence[Document], splitter: Splitter) -> list[Sequence[P
     return [splitter.split(document) for document in documents]
 
 
-def _count_too_long(texts: Sequence[str], embedder: Embedder) -> int:
+def _bare(
+    documents: Sequence[Document],
+    pieces: Sequence[Sequence[Passage]],
+    splitter_name: str,
+    analyzer: Analyzer,
+) -> list[Revision]:
+    revisions = [
+        Revision(document=d, passages=tuple(p), fingerprint=fingerprint(d, splitter_name))
+        for d, p in zip(documents, pieces, strict=True)
+    ]
+    return with_terms(revisions, analyzer)
+
+
+def _embeddable(pieces: Sequence[Sequence[Passage]], embedder: Embedder) -> tuple[list[str], int]:
+    """Returns the texts to embed, and how many are longer than the embedder's window."""
+    texts = [indexed_text(passage) for passages in pieces for passage in passages]
     window: int | None = getattr(embedder, "max_tokens", None)
     count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
     if window is None or count is None:
-        return 0
-    return sum(count(text) > window for text in texts)
+        return texts, 0
+    return texts, sum(count(text) > window for text in texts)
+
+
+def _with_vectors(
+    revisions: Sequence[Revision], rows: Sequence[NDArray[np.float32]]
+) -> list[Revision]:
+    """Hands each revision the vectors of its passages, which stand in order."""
+    matrix = np.concatenate(rows) if rows else None
+    filled = []
+    start = 0
+    for revision in revisions:
+        end = start + len(revision.passages)
+        vectors = None if matrix is None or start == end else matrix[start:end]
+        filled.append(replace(revision, vectors=vectors))
+        start = end
+    return filled
 
 
 def _scaled(on_progress: Progress) -> Progress:

@@ -21,6 +21,9 @@ _DAMP_FROM = 0.1
 _DAMP_OVER = 0.5
 """Range of cosine over which the weight falls to nothing."""
 
+_NORMALISED = 1e-5
+"""A row whose length differs from 1 by no more than this counts as normalised."""
+
 
 def normalise(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns rows scaled to length 1; a row of zeros stays as it is.
@@ -30,6 +33,23 @@ def normalise(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     lengths = np.linalg.norm(matrix, axis=-1, keepdims=True)
     return (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def unit_rows(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns rows scaled to length 1; rows that are, or cannot be, keep their bits.
+
+    Args:
+        matrix: float32 [n, d]; anything else comes back as it is, for others to refuse.
+    """
+    if matrix.ndim != 2:  # noqa: PLR2004 - a matrix
+        return matrix
+    lengths = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        off = (lengths > 0) & np.isfinite(lengths) & (np.abs(lengths - 1.0) > _NORMALISED)
+    if not off.any():
+        return matrix
+    scaled: NDArray[np.float32] = (matrix / np.where(off, lengths, 1.0)).astype(np.float32)
+    return scaled
 
 
 def check_query_vector(vector: NDArray[np.float32], dimension: int | None) -> None:

@@ -2,7 +2,7 @@
 
 The order of the checks is part of the contract: duplicate documents, shape of the revisions, text,
 passage ids within the write, vectors, scope; then, against what is stored, identity, scope of the
-documents replaced, and passage ids that other documents own.
+documents replaced, their expected fingerprints, and passage ids that other documents own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.errors import (
+    DocumentChanged,
     DuplicateDocumentID,
     IdentityMismatch,
     InvalidDocument,
@@ -21,14 +22,25 @@ from ragchat_retrieval.errors import (
     PassageIDConflict,
     ScopeViolation,
 )
-from ragchat_retrieval.text import check_document
+from ragchat_retrieval.text import check_document, is_storable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.values import Revision
+
+
+def checked_name(corpus: str) -> str:
+    """Returns the name of a corpus.
+
+    Raises:
+        InvalidSetting: It is blank, or holds NUL or a lone surrogate.
+    """
+    if not corpus.strip() or not is_storable(corpus):
+        raise InvalidSetting("corpus", "must be a non-blank name without NUL or lone surrogates")
+    return corpus
 
 
 def check_write(
@@ -91,6 +103,24 @@ def agreed_identity(
     if bare and all(revision.vectors is not None for revision in written):
         return given if written else stored
     raise IdentityMismatch(str(stored), str(given), store=store)
+
+
+def check_expected(
+    expected: Mapping[str, str] | None, stored: Mapping[str, str], *, store: str
+) -> None:
+    """Checks that documents are still the revisions that a write was made from.
+
+    Args:
+        expected: Fingerprints by document id; None expects nothing.
+        stored: The fingerprints of those of them that are stored.
+        store: The store's name, for errors.
+
+    Raises:
+        DocumentChanged: One is another revision, or is gone.
+    """
+    for document_id, fingerprint in (expected or {}).items():
+        if stored.get(document_id) != fingerprint:
+            raise DocumentChanged(document_id, store=store)
 
 
 def _check_shape(revision: Revision) -> None:

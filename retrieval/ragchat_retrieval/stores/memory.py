@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts
 from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
-from ragchat_retrieval.stores.checks import check_write
+from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.memory_corpus import (
     NAME,
     Corpus,
@@ -61,14 +60,14 @@ class MemoryStore:
         corpus: The corpus that this handle reads and writes.
 
     Raises:
-        InvalidSetting: The name of the corpus is blank.
+        InvalidSetting: The name of the corpus is blank, or holds NUL or a lone surrogate.
     """
 
     name: str = NAME
     capabilities: Capabilities = Capabilities()
 
     def __init__(self, *, corpus: str = "default") -> None:
-        self._name = _checked(corpus)
+        self._name = checked_name(corpus)
         self._shared = Shared()
 
     @property
@@ -93,7 +92,12 @@ class MemoryStore:
     # --- writing ---
 
     async def replace(
-        self, revisions: Sequence[Revision], *, identity: Identity, scope: Filter
+        self,
+        revisions: Sequence[Revision],
+        *,
+        identity: Identity,
+        scope: Filter,
+        expected: Mapping[str, str] | None = None,
     ) -> None:
         """Makes these revisions the only ones of their documents, in one atomic step."""
         given = tuple(revisions)
@@ -102,7 +106,7 @@ class MemoryStore:
         def work(corpus: Corpus) -> None:
             check_write(given, identity=identity, scope=scope, store=NAME)
             if given:
-                replace_documents(corpus, given, identity, scope)
+                replace_documents(corpus, given, identity, scope, expected)
 
         await self._write(work, small=small)
 
@@ -317,7 +321,7 @@ class MemoryStore:
     # --- inside ---
 
     def _state(self) -> State:
-        return self._shared.corpus(self._name).state
+        return self._shared.state(self._name)
 
     async def _write(self, work: Callable[[Corpus], T], *, small: bool = True) -> T:
         corpus = self._shared.corpus(self._name)
@@ -352,12 +356,6 @@ class MemoryStore:
 async def _work(work: Callable[[], T], *, small: bool) -> T:
     """Does small work at once and other work in a thread, so that the loop is not held up."""
     return work() if small else await asyncio.to_thread(work)
-
-
-def _checked(name: str) -> str:
-    if not name.strip():
-        raise InvalidSetting("corpus", "must not be blank")
-    return name
 
 
 def _is_small(snapshot: Snapshot) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ragchat_retrieval.engine import Batch, Engine, Snapshot
 from ragchat_retrieval.errors import PassageIDConflict, ScopeViolation, StoreClosed
-from ragchat_retrieval.stores.checks import agreed_identity
+from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.packed import PackedDocument
 
 if TYPE_CHECKING:
@@ -73,6 +73,16 @@ class Shared:
         with self.lock:
             return self.corpora.setdefault(name, Corpus())
 
+    def state(self, name: str) -> State:
+        """Returns the state of a corpus; asking for one that was never written makes none."""
+        if self.closed:
+            raise StoreClosed(store=NAME)
+        corpus = self.corpora.get(name)
+        return _NOTHING if corpus is None else corpus.state
+
+
+_NOTHING = State(Engine().snapshot)
+
 
 def packed(snapshot: Snapshot, rows: NDArray[np.int64]) -> list[PackedDocument]:
     """Returns the document of each row."""
@@ -96,13 +106,18 @@ def documents_of(
 
 
 def replace_documents(
-    corpus: Corpus, revisions: Sequence[Revision], identity: Identity, scope: Filter
+    corpus: Corpus,
+    revisions: Sequence[Revision],
+    identity: Identity,
+    scope: Filter,
+    expected: Mapping[str, str] | None,
 ) -> None:
     """Makes the revisions, which were checked, the only ones of their documents.
 
     Raises:
         IdentityMismatch: The corpus was written with something else.
         ScopeViolation: A stored document that would be replaced lies outside `scope`.
+        DocumentChanged: A document is not the expected revision.
         PassageIDConflict: A document that is not replaced owns a passage id.
     """
     state = corpus.state
@@ -113,6 +128,9 @@ def replace_documents(
         for entry in packed(snapshot, removed):
             if not scope.matches_document(entry.document):
                 raise ScopeViolation(document_id=entry.document.id)
+    if expected:
+        entries = packed(snapshot, snapshot.document_rows(expected))
+        check_expected(expected, {e.document.id: e.fingerprint for e in entries}, store=NAME)
     batch = _batch(corpus.next_key, revisions)
     owned = snapshot.find(batch.ids)
     taken = np.flatnonzero((owned >= 0) & ~np.isin(owned, removed))

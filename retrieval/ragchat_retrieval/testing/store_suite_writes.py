@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ragchat_retrieval.errors import (
+    DocumentChanged,
     DuplicateDocumentID,
     IdentityMismatch,
     InvalidDocument,
@@ -239,6 +240,12 @@ class WriteContract:
         seen.append(await store.revision())
         await store.reset()
         seen.append(await store.revision())
+        await put(store, revision("a", "one"))
+        seen.append(await store.revision())
+        await store.drop_corpus()
+        seen.append(await store.revision())
+        await put(store, revision("a", "one"))
+        seen.append(await store.revision())
         assert seen == sorted(set(seen))
 
     async def test_reading_raises_no_revision(self, store: Store) -> None:
@@ -248,6 +255,23 @@ class WriteContract:
         await contents(store)
         await by_words(store, "one")
         assert await store.revision() == before
+
+    async def test_a_write_may_depend_on_what_is_stored(self, store: Store) -> None:
+        """With expected fingerprints a write replaces the revisions it was made from, or none."""
+        await put(store, revision("a", "one", fingerprint="f1"), revision("b", "two"))
+        newer = [revision("a", "newer", fingerprint="f2"), revision("b", "newer")]
+        before = await contents(store)
+        for expected in ({"a": "f0", "b": ""}, {"a": "f1", "b": "", "gone": ""}):
+            with pytest.raises(DocumentChanged) as caught:
+                await store.replace(newer, identity=IDENTITY, scope=ALL, expected=expected)
+            assert caught.value.document_id == ("a" if expected["a"] == "f0" else "gone")
+            assert await contents(store) == before
+        given = {"a": "f1", "b": ""}
+        await store.replace(newer, identity=IDENTITY, scope=ALL, expected=given)
+        assert await store.fingerprints(scope=ALL) == {"a": "f2", "b": ""}
+        with pytest.raises(DocumentChanged):
+            await store.corpus("empty").replace(newer, identity=IDENTITY, scope=ALL, expected=given)
+        assert "empty" not in await store.corpora()
 
     async def test_many_passages_under_one_document(self, store: Store) -> None:
         """A document of thousands of passages is written, read, replaced and removed like any."""

@@ -107,7 +107,7 @@ class Mirror:
         """
         with self._lock:
             current = self._current
-            if current is None and written.before.revision == 0:
+            if current is None and written.before.is_new:
                 self._engine = Engine()
                 current = _current(written.before, self._engine.snapshot, 0)
             if current is None or not current.equals(written.before):

@@ -84,6 +84,12 @@ def read_state(connection: sqlite3.Connection, corpus: str) -> CorpusState | Non
     return CorpusState(key, corpus, uuid, revision, stamp, identity, documents, passages, vectors)
 
 
+def first_revision(connection: sqlite3.Connection) -> int:
+    """Returns the revision of a corpus that was never written, or was dropped."""
+    row = connection.execute("SELECT next FROM counters WHERE name = 'revision'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
 def check_integrity(connection: sqlite3.Connection) -> None:
     """Checks every page of the file.
 

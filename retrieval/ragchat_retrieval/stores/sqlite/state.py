@@ -22,9 +22,14 @@ class CorpusState:
     """Raised by every write."""
 
     stamp: int
-    """Random number of the write that made this revision."""
+    """Random number, above 0, of the write that made this revision; 0 before the first."""
 
     identity: Identity | None
     documents: int = 0
     passages: int = 0
     vectors: int = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written in this life: no write gives the stamp 0."""
+        return self.stamp == 0

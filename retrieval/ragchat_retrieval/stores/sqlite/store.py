@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts
 from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
-from ragchat_retrieval.stores.checks import check_write
+from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.sqlite import reading, writing
 from ragchat_retrieval.stores.sqlite.database import NAME, Database
 from ragchat_retrieval.stores.sqlite.mirrors import Mirrors
-from ragchat_retrieval.text import is_storable
 from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
@@ -68,7 +66,7 @@ class SQLiteStore:
     ) -> None:
         self._db = Database(path, read_only=read_only, timeout=timeout)
         self._mirrors = Mirrors(self._db)
-        self._corpus = _checked_name(corpus)
+        self._corpus = checked_name(corpus)
 
     @property
     def name(self) -> str:
@@ -93,19 +91,26 @@ class SQLiteStore:
     def corpus(self, name: str) -> SQLiteStore:
         """Returns a handle on another corpus of the same file; closing one closes all."""
         handle = copy.copy(self)
-        handle._corpus = _checked_name(name)  # noqa: SLF001 - of our own class
+        handle._corpus = checked_name(name)  # noqa: SLF001 - of our own class
         return handle
 
     # --- writing ---
 
     async def replace(
-        self, revisions: Sequence[Revision], *, identity: Identity, scope: Filter
+        self,
+        revisions: Sequence[Revision],
+        *,
+        identity: Identity,
+        scope: Filter,
+        expected: Mapping[str, str] | None = None,
     ) -> None:
         """Makes these revisions the only ones of their documents; see `ports.Store.replace`."""
         given = tuple(revisions)
         await self._write(
             lambda c: (
-                writing.replace_documents(c, self._corpus, given, identity=identity, scope=scope)
+                writing.replace_documents(
+                    c, self._corpus, given, identity=identity, scope=scope, expected=expected
+                )
                 if given
                 else None
             ),
@@ -157,8 +162,12 @@ class SQLiteStore:
 
     async def revision(self) -> int:
         """Returns a counter that every write of the corpus raises."""
-        state = await self._db.read(lambda c: reading.read_state(c, self._corpus))
-        return state.revision if state else 0
+
+        def work(connection: sqlite3.Connection) -> int:
+            state = reading.read_state(connection, self._corpus)
+            return reading.first_revision(connection) if state is None else state.revision
+
+        return await self._db.read(work)
 
     async def corpora(self) -> Sequence[str]:
         """Returns the names of all corpora that were written, in ascending order."""
@@ -392,9 +401,3 @@ class SQLiteStore:
         await self._db.write(
             lambda c: writing.clear_corpus(c, self._corpus, drop=drop), after=forget
         )
-
-
-def _checked_name(corpus: str) -> str:
-    if not corpus.strip() or not is_storable(corpus):
-        raise InvalidSetting("corpus", "must be a non-blank name without NUL or lone surrogates")
-    return corpus

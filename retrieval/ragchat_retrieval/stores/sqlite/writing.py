@@ -13,9 +13,16 @@ import numpy as np
 
 from ragchat_retrieval.engine import Batch, Postings
 from ragchat_retrieval.errors import InvalidDocument, PassageIDConflict, ScopeViolation
-from ragchat_retrieval.stores.checks import agreed_identity
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.sqlite.database import NAME
-from ragchat_retrieval.stores.sqlite.reading import DocumentKey, documents_by_id, read_state
+from ragchat_retrieval.stores.sqlite.reading import (
+    DocumentKey,
+    documents_by_id,
+    fingerprints,
+    first_revision,
+    read_state,
+)
 from ragchat_retrieval.stores.sqlite.rows import Owner, encode_terms, passage_rows
 from ragchat_retrieval.stores.sqlite.schema import KEPT_CHANGES, batches
 from ragchat_retrieval.stores.sqlite.state import CorpusState
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.values import Revision
 
@@ -54,12 +60,14 @@ def replace_documents(
     *,
     identity: Identity,
     scope: Filter,
+    expected: Mapping[str, str] | None = None,
 ) -> Written:
     """Makes the revisions, which were checked, the only ones of their documents.
 
     Raises:
         IdentityMismatch: The corpus was written with something else.
         ScopeViolation: A stored document that would be replaced lies outside `scope`.
+        DocumentChanged: A document is not the expected revision.
         PassageIDConflict: A document that is not replaced owns a passage id.
         InvalidDocument: A number of a passage is beyond 64 bits.
     """
@@ -70,6 +78,9 @@ def replace_documents(
     for document in old:
         if not document.visible:
             raise ScopeViolation(document_id=document.id)
+    if expected:
+        known = fingerprints(connection, state.key, expected, Filter())
+        check_expected(expected, known, store=NAME)
     state = replace(state, identity=agreed)
     state, removed = _remove(connection, state, [document.key for document in old])
     written = [revision for revision in revisions if revision.passages]
@@ -115,6 +126,12 @@ def clear_corpus(connection: sqlite3.Connection, corpus: str, *, drop: bool) -> 
         connection.execute(f"DELETE FROM {table} WHERE corpus = ?", key)  # noqa: S608 - constants
     if drop:
         connection.execute("DELETE FROM corpora WHERE key = ?", key)
+        # A later corpus of the name goes on counting, so that nothing derived passes for current.
+        connection.execute(
+            "INSERT INTO counters VALUES ('revision', ?) "
+            "ON CONFLICT (name) DO UPDATE SET next = max(next, excluded.next)",
+            (state.revision + 1,),
+        )
     else:
         empty = CorpusState(state.key, corpus, secrets.token_hex(16), state.revision, 0, None)
         _commit_state(connection, empty, np.empty(0, np.int64))
@@ -137,10 +154,10 @@ def recount(connection: sqlite3.Connection, corpus: str) -> list[str]:
 
 def _new_corpus(connection: sqlite3.Connection, name: str) -> CorpusState:
     key = _allocate(connection, "corpus", 1)
-    state = CorpusState(key, name, secrets.token_hex(16), 0, 0, None)
+    state = CorpusState(key, name, secrets.token_hex(16), first_revision(connection), 0, None)
     connection.execute(
-        "INSERT INTO corpora (key, name, uuid, revision, stamp) VALUES (?, ?, ?, 0, 0)",
-        (key, name, state.uuid),
+        "INSERT INTO corpora (key, name, uuid, revision, stamp) VALUES (?, ?, ?, ?, 0)",
+        (key, name, state.uuid, state.revision),
     )
     return state
 
@@ -160,7 +177,7 @@ def _commit_state(
     added: Batch | None = None,
 ) -> CorpusState:
     """Raises the revision, keeps the state, and notes the change in the bounded log."""
-    after = replace(state, revision=state.revision + 1, stamp=secrets.randbits(63))
+    after = replace(state, revision=state.revision + 1, stamp=1 + secrets.randbits(62))
     identity = after.identity
     connection.execute(
         "UPDATE corpora SET uuid = ?, revision = ?, stamp = ?, analyzer = ?, model = ?, "
