@@ -99,7 +99,9 @@ def drop_near_duplicates(vectors: NDArray[np.float32], threshold: float) -> list
     if not 0.0 < threshold <= 1.0:
         raise InvalidSetting("near_duplicates", "must lie in 0 … 1, above 0")
     kept: list[int] = []
+    stack = np.empty_like(vectors)
     for position, vector in enumerate(vectors):
-        if not kept or float(np.max(vectors[kept] @ vector)) < threshold:
+        if not kept or float(np.max(stack[: len(kept)] @ vector)) < threshold:
+            stack[len(kept)] = vector
             kept.append(position)
     return kept

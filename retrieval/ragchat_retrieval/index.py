@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,12 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.ingest.report import IngestReport
-from ragchat_retrieval.lanes import fuse_variants
+from ragchat_retrieval.lanes import each, fuse_variants
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.options import SearchOptions
-from ragchat_retrieval.policy import Policy, Run, current_run
+from ragchat_retrieval.policy import carried, started
 from ragchat_retrieval.ports import Identity
-from ragchat_retrieval.revisions import fingerprint, revise, with_terms
+from ragchat_retrieval.revisions import changed, completed, revise
 from ragchat_retrieval.searching import Searcher
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.text import clean_query
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
+    from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, Splitter, Store
     from ragchat_retrieval.values import Candidate, Document
 
@@ -124,6 +126,7 @@ class HybridIndex:
             DuplicateDocumentID: One id occurs twice.
             InvalidText: NUL or a lone surrogate in a field.
             IdentityMismatch: The corpus was written with other settings.
+            ScopeViolation: A document lies outside `scope`, changed or not.
             EmbeddingError: The embedder failed; nothing was written.
         """
         tell = on_progress or _ignore
@@ -135,12 +138,10 @@ class HybridIndex:
         stored = await self.store.identity()
         check_identity(stored, self.identity, store=self.store.name, writing=True)
         known = await self.store.fingerprints([d.id for d in documents], scope=Filter())
-        changed = [d for d in documents if known.get(d.id) != fingerprint(d, cutter.name)]
-        outside = await self._outside(changed, known, bounds)
-        if outside is not None:
-            raise ScopeViolation(outside)
+        await self._check_scope(documents, known, bounds)
+        fresh = await asyncio.to_thread(changed, documents, known, cutter.name)
         made = await revise(
-            changed,
+            fresh,
             splitter=cutter,
             analyzer=self.analyzer,
             embedder=self.embedder,
@@ -153,7 +154,7 @@ class HybridIndex:
         return IngestReport(
             documents=len(written),
             passages=sum(len(revision.passages) for revision in written),
-            skipped=len(documents) - len(changed),
+            skipped=len(documents) - len(fresh),
             deleted=sum(not r.passages and r.document.id in known for r in made.revisions),
             too_long=made.too_long,
         )
@@ -162,19 +163,15 @@ class HybridIndex:
         """Writes ready-made revisions, all or nothing: the way in for given passages and vectors.
 
         Args:
-            *revisions: Terms and fingerprints may be left out and are filled in.
+            *revisions: Terms and fingerprints may be left out and are filled in; vectors that are
+                not of length 1 are scaled to it.
             scope: As for `ingest`.
 
         Raises:
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             StoreError: As for `ingest`.
         """
-        filled = [
-            revision
-            if revision.fingerprint
-            else replace(revision, fingerprint=fingerprint(revision.document, "given"))
-            for revision in with_terms(revisions, self.analyzer)
-        ]
+        filled = await asyncio.to_thread(completed, revisions, self.analyzer)
         await self._learn()
         identity = self.identity
         if identity.model is None:
@@ -272,13 +269,13 @@ class HybridIndex:
         asked = [self._asked(query, base) for query in queries]
         live = [query for query in asked if query is not None]
         searcher = self._searcher
-        rankings = iter(await searcher.rank(live, base, run))
-        rows = []
-        for query in asked:
-            found: tuple[Candidate, ...] = ()
-            if query is not None:
-                found = await searcher.finish(next(rankings), base, run)
-            rows.append((query, found))
+
+        async def work() -> list[tuple[Candidate, ...]]:
+            rankings = await searcher.rank(live, base, run)
+            return await each(rankings, lambda ranking: searcher.finish(ranking, base, run))
+
+        found = iter(await carried(run, "search", work) if live else ())
+        rows = [(query, () if query is None else next(found)) for query in asked]
         degraded, trace = tuple(run.record.degraded), run.record.trace()
         return [
             SearchResult(f, queries=() if q is None else (q,), degraded=degraded, trace=trace)
@@ -408,25 +405,20 @@ class HybridIndex:
         if self.embedder is not None:
             await known_dimension(self.embedder)
 
-    async def _outside(
+    async def _check_scope(
         self, documents: Sequence[Document], known: Mapping[str, str], scope: Filter
-    ) -> str | None:
-        """Returns the first document that may not be written under `scope`."""
+    ) -> None:
+        """Raises `ScopeViolation` for the first document that may not be written under `scope`.
+
+        Unchanged ones count too: to be told that one was skipped would tell what is outside.
+        """
         if not scope:
-            return None
+            return
         mine = await self.store.fingerprints([d.id for d in documents], scope=scope)
         for document in documents:
             hidden = document.id in known and document.id not in mine
             if hidden or not scope.matches_document(document):
-                return document.id
-        return None
-
-
-def started(policy: Policy | None) -> Run:
-    """Returns the run to work in: a given policy's own, else the caller's, else a strict one."""
-    if policy is not None:
-        return Run(policy)
-    return current_run() or Run(Policy.strict())
+                raise ScopeViolation(document_id=document.id)
 
 
 def _default_splitter(embedder: Embedder | None) -> TextSplitter:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import Fused, LaneResult, fuse_rankings
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.vectors import blend, check_query_vector
+from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.policy import Run, StageName
-    from ragchat_retrieval.ports import Embedder, Store
+    from ragchat_retrieval.ports import Embedder, Identity, Store
     from ragchat_retrieval.values import Query
 
+    Terms = Mapping[str, float]
     Vector = NDArray[np.float32]
 
 A = TypeVar("A")
@@ -35,6 +37,9 @@ T = TypeVar("T")
 
 CONCURRENT_QUERIES = 4
 """How many queries of one batch are in a store at a time."""
+
+_INLINE_CHARACTERS = 10_000
+"""Up to so much text, a few milliseconds, is analysed on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,57 +61,70 @@ class LaneSearch:
     embedder: Embedder | None
     """None when the vector lane is not to be had."""
 
-    dimension: int | None
+    stored: Identity
+    """What the corpus was written with."""
+
     fusion: Fusion
-    limit: int
+    limit: Callable[[Query], int]
     """How many hits each lane is asked for."""
 
     min_similarity: float | None
     run: Run
 
     async def rank(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Ranks the passages for each query, in the order given."""
+        """Ranks the passages for each query, in the order given.
+
+        A lane that is all the fusion asks for and that the policy lets be skipped is stood in for
+        by the keyword lane, so that the evidence does not seem to be missing.
+        """
         wants_keyword, wants_vector = self.fusion.lanes
+        can_keyword = self.store.capabilities.keyword
         vector_on = self.embedder is not None and self.store.capabilities.semantic and wants_vector
-        keyword_on = self.store.capabilities.keyword and (wants_keyword or not vector_on)
-        nothing: list[LaneResult | None] = [None] * len(queries)
+        keyword_on = can_keyword and (wants_keyword or not vector_on)
+        terms = await self._analysed(queries)
+        asked = list(zip(queries, terms, strict=True))
         found = await gather(
             self._embed(queries) if vector_on else _nothing(),
-            each(queries, self._keyword) if keyword_on else _nothing(),
+            each(asked, self._keyword) if keyword_on else _nothing(),
         )
         vectors: list[Vector | None] | None = found[0]
-        keyword: list[LaneResult | None] = found[1] or nothing
-        if vector_on and vectors is None and not keyword_on and self.store.capabilities.keyword:
-            # The vector lane was skipped and is all that was asked for: keywords stand in.
-            keyword = await each(queries, self._keyword)
-        vector = nothing
+        keyword: list[LaneResult | None] = found[1] or [None] * len(queries)
+        vector: list[LaneResult | None] = [None] * len(queries)
         if vectors is not None:
             vector = await each(list(zip(queries, vectors, strict=True)), self._vector)
+        if vector_on and not keyword_on and can_keyword:
+            skipped = [position for position, lane in enumerate(vector) if lane is None]
+            stand_ins = await each([asked[position] for position in skipped], self._keyword)
+            for position, lane in zip(skipped, stand_ins, strict=True):
+                keyword[position] = lane
         if vectors is not None and self.fusion.completes:
-            keyword, vector = await self._complete(queries, vectors, keyword, vector)
+            keyword, vector = await self._complete(asked, vectors, keyword, vector)
         return [
             Ranking(query, self._floor(self.fusion.fuse(k, v), k, v), k, v)
             for query, k, v in zip(queries, keyword, vector, strict=True)
         ]
 
-    def terms(self, query: Query) -> dict[str, float]:
-        """Returns a query's weighted terms: its own text, plus its contexts at their weights."""
-        weights: dict[str, float] = dict(self.analyzer.counts(query.lexical or query.text))
-        for context in query.context:
-            if context.lexical > 0:
-                for term, count in self.analyzer.counts(context.text).items():
-                    weights[term] = weights.get(term, 0.0) + context.lexical * count
-        return weights
+    async def _analysed(self, queries: Sequence[Query]) -> list[Terms]:
+        """Returns the weighted terms of each query, computed beside the loop if there is much."""
+        size = sum(
+            len(query.lexical or query.text) + sum(len(c.text) for c in query.context)
+            for query in queries
+        )
+        if size <= _INLINE_CHARACTERS:
+            return [weighted_terms(query, self.analyzer) for query in queries]
+        return await asyncio.to_thread(
+            lambda: [weighted_terms(query, self.analyzer) for query in queries]
+        )
 
-    async def _keyword(self, query: Query) -> LaneResult | None:
-        terms = self.terms(query)
+    async def _keyword(self, asked: tuple[Query, Terms]) -> LaneResult | None:
+        query, terms = asked
         if not terms:
             return LaneResult(())
         hits = await self._stage(
             "keyword",
             lambda: self.store.search_text(
                 terms,
-                self.limit,
+                self.limit(query),
                 filter=query.filter,
                 scope=query.scope,
             ),
@@ -114,7 +132,11 @@ class LaneSearch:
         return None if hits is None else LaneResult(hits)
 
     async def _embed(self, queries: Sequence[Query]) -> list[Vector | None] | None:
-        """Embeds the queries and their contexts in one call; None if the lane was skipped."""
+        """Embeds the queries and their contexts in one call; None if the lane was skipped.
+
+        Raises:
+            IdentityMismatch: The model's vectors have another length than the corpus's.
+        """
         embedder = self.embedder
         assert embedder is not None  # noqa: S101 - `rank` asks for vectors only with an embedder
         slots: dict[str, int] = {}
@@ -124,6 +146,9 @@ class LaneSearch:
         rows = await self._stage("vector", lambda: embed_checked(embedder, list(slots), "query"))
         if rows is None:
             return None
+        if rows.shape[1] != self.stored.dimension:  # a served model may tell it only now
+            mine = replace(self.stored, model=embedder.model, dimension=rows.shape[1])
+            raise IdentityMismatch(str(self.stored), str(mine), store=self.store.name)
         vectors: list[Vector | None] = []
         for query in queries:
             contexts = [c for c in query.context if c.semantic > 0]
@@ -131,9 +156,6 @@ class LaneSearch:
             vector = blend(main, contexts, [rows[slots[c.text]] for c in contexts])
             # A text without words (punctuation) may have no direction: it finds nothing.
             vectors.append(vector if vector.any() else None)
-        for known in vectors:
-            if known is not None:
-                check_query_vector(known, self.dimension)
         return vectors
 
     async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
@@ -144,7 +166,7 @@ class LaneSearch:
             "vector",
             lambda: self.store.search_vector(
                 vector,
-                self.limit,
+                self.limit(query),
                 filter=query.filter,
                 scope=query.scope,
             ),
@@ -153,7 +175,7 @@ class LaneSearch:
 
     async def _complete(
         self,
-        queries: Sequence[Query],
+        asked: Sequence[tuple[Query, Terms]],
         vectors: Sequence[Vector | None],
         keyword: Sequence[LaneResult | None],
         vector: Sequence[LaneResult | None],
@@ -161,11 +183,11 @@ class LaneSearch:
         """Has each lane score what only the other one returned."""
 
         async def one(position: int) -> tuple[LaneResult | None, LaneResult | None]:
-            k, v, query = keyword[position], vector[position], queries[position]
+            k, v = keyword[position], vector[position]
+            query, terms = asked[position]
             if k is None or v is None:
                 return k, v
             mine, theirs = dict(k.hits), dict(v.hits)
-            terms = self.terms(query)
             only_vector = [id_ for id_ in theirs if id_ not in mine] if terms else []
             direction = vectors[position]
             only_keyword = [id_ for id_ in mine if id_ not in theirs]
@@ -184,7 +206,7 @@ class LaneSearch:
             )
             return replace(k, completed=lexical or {}), replace(v, completed=semantic or {})
 
-        pairs = await each(range(len(queries)), one)
+        pairs = await each(range(len(asked)), one)
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def _floor(
@@ -208,6 +230,16 @@ class LaneSearch:
             return await work()
 
         return await self.run.stage(name, start, fallback=lambda: None)
+
+
+def weighted_terms(query: Query, analyzer: Analyzer) -> dict[str, float]:
+    """Returns a query's weighted terms: its own text, plus its contexts at their weights."""
+    weights = analyzer.weights(query.lexical or query.text)
+    for context in query.context:
+        if context.lexical > 0:
+            for term, count in analyzer.weights(context.text).items():
+                weights[term] = weights.get(term, 0.0) + context.lexical * count
+    return weights
 
 
 def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:

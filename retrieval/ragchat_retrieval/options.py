@@ -7,6 +7,7 @@ arguments; `SearchOptions` checks them once and is passed on as a whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, TypedDict
 
 from ragchat_retrieval.errors import InvalidSetting
@@ -91,7 +92,8 @@ class SearchOptions:
     """Most candidates of one document."""
 
     neighbours: int = 0
-    """How many passages before and after a hit to join to it."""
+    """How many passages before and after a hit to join to it. They lie inside the scope; the
+    filter selects hits and does not bound what stands beside them."""
 
     explain: bool = False
     policy: Policy | None = None
@@ -102,6 +104,10 @@ class SearchOptions:
         _within("min_rerank", self.min_rerank, 0.0, 1.0)
         _within("mmr", self.mmr, 0.0, 1.0)
         _within("near_duplicates", self.near_duplicates, 0.0, 1.0)
+        if self.near_duplicates == 0.0:
+            raise InvalidSetting("near_duplicates", "must be above 0")
+        for name in ("top_k", "candidates", "per_document", "neighbours"):
+            _number(name, getattr(self, name), Integral, "must be a whole number")
         if self.per_document is not None and self.per_document < 1:
             raise InvalidSetting("per_document", "must be 1 or more")
         if self.neighbours < 0:
@@ -155,5 +161,11 @@ class SearchOptions:
 
 
 def _within(name: str, value: float | None, low: float, high: float) -> None:
+    _number(name, value, Real, "must be a number")
     if value is not None and not low <= value <= high:  # also refuses NaN
         raise InvalidSetting(name, f"must lie in {low:g} … {high:g}")
+
+
+def _number(name: str, value: object, kind: type, problem: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+        raise InvalidSetting(name, problem)

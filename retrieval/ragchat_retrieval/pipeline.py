@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.foreign import candidates_of, for_foreign, queries_of, query_of
-from ragchat_retrieval.fusion import fuse_rankings
-from ragchat_retrieval.index import HybridIndex, started
+from ragchat_retrieval.fusion import RRF, fuse_rankings
+from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lanes import each
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.options import SearchOptions
-from ragchat_retrieval.policy import Run, current_run, gather
+from ragchat_retrieval.policy import Run, carried, current_run, gather, started
 from ragchat_retrieval.ranking import Bare, finish
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query, SearchResult
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.options import SearchKeywords
     from ragchat_retrieval.ports import Retriever
+    from ragchat_retrieval.trace import Degradation
 
     Transformer = Callable[[Query], Query | Awaitable[Query]]
     Expander = Callable[[Query], Sequence[Query] | Awaitable[Sequence[Query]]]
@@ -89,16 +90,20 @@ class RetrievalPipeline:
         if asked.top_k is not None and asked.top_k <= 0:
             return SearchResult(queries=(asked,))
         run = started(options.policy)
+        queries, found = await carried(run, "search", lambda: self._retrieve(asked, options, run))
+        return SearchResult(
+            found, queries=queries, degraded=tuple(run.record.degraded), trace=run.record.trace()
+        )
+
+    async def _retrieve(
+        self, asked: Query, options: SearchOptions, run: Run
+    ) -> tuple[tuple[Query, ...], tuple[Candidate, ...]]:
         for transformer in self._transformers:
             asked = await self._transform(transformer, asked, run)
         queries = await self._wordings(asked, run)
         if isinstance(self._source, HybridIndex):
-            found = await self._source.search_variants(queries, options, run)
-        else:
-            found = await self._foreign(self._source, queries, options, run)
-        return SearchResult(
-            found, queries=queries, degraded=tuple(run.record.degraded), trace=run.record.trace()
-        )
+            return queries, await self._source.search_variants(queries, options, run)
+        return queries, await self._foreign(self._source, queries, options, run)
 
     async def _transform(self, transformer: Transformer, query: Query, run: Run) -> Query:
         async def transform() -> Query:
@@ -131,9 +136,10 @@ class RetrievalPipeline:
         self, source: Retriever, queries: Sequence[Query], options: SearchOptions, run: Run
     ) -> tuple[Candidate, ...]:
         async def one(query: Query) -> list[Candidate]:
-            return candidates_of(
-                await call_stage(_callable(source), for_foreign(source, query)), query
-            )
+            result = await call_stage(_callable(source), for_foreign(source, query))
+            for degradation in _degraded(result):
+                run.record.degrade(degradation.stage, degradation.reason)
+            return candidates_of(result, query)
 
         rows = await each(queries, one)
         known = {c.passage.id: c for row in reversed(rows) for c in reversed(row)}
@@ -149,13 +155,16 @@ class RetrievalPipeline:
         )
 
 
-def federate(retrievers: Sequence[Retriever]) -> Callable[[Query], Awaitable[SearchResult]]:
+def federate(
+    retrievers: Sequence[Retriever], *, fusion: RRF | None = None
+) -> Callable[[Query], Awaitable[SearchResult]]:
     """Returns a retriever that asks several and merges their rankings by reciprocal rank.
 
     All must succeed; they run concurrently, and the order never depends on which one was first.
 
     Args:
         retrievers: At least one.
+        fusion: The constant of the ranks; None is 60.
 
     Raises:
         InvalidSetting: There is none.
@@ -163,20 +172,22 @@ def federate(retrievers: Sequence[Retriever]) -> Callable[[Query], Awaitable[Sea
     sources = tuple(retrievers)
     if not sources:
         raise InvalidSetting("retrievers", "at least one is needed")
+    k = (fusion or RRF()).k
 
     async def federated(query: Query) -> SearchResult:
-        rows = [
-            candidates_of(result, query)
-            for result in await gather(
-                *(call_stage(_callable(source), for_foreign(source, query)) for source in sources)
-            )
-        ]
+        if query.top_k is not None and query.top_k <= 0:
+            return SearchResult(queries=(query,))
+        results = await gather(
+            *(call_stage(_callable(source), for_foreign(source, query)) for source in sources)
+        )
+        rows = [candidates_of(result, query) for result in results]
         known: Mapping[str, Candidate] = {
             c.passage.id: c for row in reversed(rows) for c in reversed(row)
         }
-        scores = fuse_rankings([[c.passage.id for c in row] for row in rows])
+        scores = fuse_rankings([[c.passage.id for c in row] for row in rows], k=k)
         merged = [replace(known[id_], score=score) for id_, score in scores.items()]
-        return SearchResult(tuple(merged[: query.top_k]), queries=(query,))
+        degraded = tuple(dict.fromkeys(d for result in results for d in _degraded(result)))
+        return SearchResult(tuple(merged[: query.top_k]), queries=(query,), degraded=degraded)
 
     return _reads_lanes(federated)  # each source is shown its own text
 
@@ -185,23 +196,34 @@ def fallback(first: Callable[..., Any], *others: Callable[..., Any]) -> Callable
     """Returns a stage that tries several of one kind in order until one succeeds.
 
     Each failure before the last is a degradation of the current run; the last one's failure raises.
+    Retrievers that declare ``lanes`` or ``semantic`` are each shown their own text.
 
     Args:
         first: The stage that should do the work.
         *others: What stands in for it, in order.
     """
     stages = (first, *others)
+    declared = any(hasattr(stage, name) for stage in stages for name in ("lanes", "semantic"))
+
+    async def ask(candidate: Callable[..., Any], args: tuple[object, ...]) -> object:
+        if declared and len(args) == 1 and isinstance(query := args[0], Query):
+            args = (for_foreign(candidate, query),)
+        return await call_stage(candidate, *args)
 
     async def stage(*args: object) -> object:
         for candidate in stages[:-1]:
             try:
-                return await call_stage(candidate, *args)
+                return await ask(candidate, args)
             except Exception as error:  # noqa: BLE001 - any failure means: try the next one
                 if (run := current_run()) is not None:
                     run.skip(getattr(candidate, "stage", _label(candidate)), error)
-        return await call_stage(stages[-1], *args)
+        return await ask(stages[-1], args)
 
-    return _reads_lanes(stage) if getattr(first, "lanes", False) else stage
+    return _reads_lanes(stage) if declared else stage
+
+
+def _degraded(result: object) -> tuple[Degradation, ...]:
+    return result.degraded if isinstance(result, SearchResult) else ()
 
 
 def _callable(retriever: Retriever) -> Callable[[Query], object]:

@@ -225,6 +225,33 @@ def current_run() -> Run | None:
     return _current.get()
 
 
+def started(policy: Policy | None) -> Run:
+    """Returns the run to work in: a given policy's own, else the caller's, else a strict one."""
+    if policy is not None:
+        return Run(policy)
+    return current_run() or Run(Policy.strict())
+
+
+async def carried(run: Run, name: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Does work inside a run, which the stages further down then find as the current one.
+
+    A run that was started for this work alone also bounds it as a whole by its deadline.
+
+    Args:
+        run: What `started` returned.
+        name: What the trace calls the work.
+        work: Starts the work; called once.
+
+    Raises:
+        DeadlineExceeded: The run was started here, and its time is used up.
+        BaseException: What the work raised.
+    """
+    if run is current_run():
+        return await work()
+    with running(run):
+        return await run.whole(name, work)
+
+
 async def gather(*works: Awaitable[Any]) -> list[Any]:
     """Awaits all concurrently, results in order; if one fails, cancels and awaits the others.
 

@@ -6,7 +6,9 @@ retriever's candidates.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from ragchat_retrieval.options import SearchOptions
     from ragchat_retrieval.policy import Run
     from ragchat_retrieval.values import Candidate, Passage, Query
+
+_MOST_COLUMNS = 4096
+"""Bounds the matrix of word counts: 16 KiB a passage."""
 
 
 class Shelf(Protocol):
@@ -81,13 +86,8 @@ async def finish(
     if options.rerank is not None and ranked:
         ranked = await _rerank(query, ranked, options, run)
     if (options.near_duplicates is not None or options.mmr is not None) and ranked:
-        matrix = await _matrix(ranked, shelf, analyzer)
-        if options.near_duplicates is not None:
-            kept = drop_near_duplicates(matrix, options.near_duplicates)
-            ranked, matrix = [ranked[i] for i in kept], matrix[kept]
-        if options.mmr is not None:
-            limit = None if options.per_document else query.top_k
-            ranked = _diversified(ranked, matrix, options.mmr, limit)
+        known = await shelf.vectors([candidate.passage for candidate in ranked])
+        ranked = await asyncio.to_thread(_spread, query, ranked, options, known, analyzer)
     if options.per_document is not None:
         groups = [c.passage.document_id or c.passage.id for c in ranked]
         ranked = [ranked[i] for i in cap_per_group(groups, options.per_document)]
@@ -119,22 +119,40 @@ async def _rerank(
     return [candidate for candidate, score in pairs if score >= options.min_rerank]
 
 
-async def _matrix(
-    ranked: Sequence[Candidate], shelf: Shelf, analyzer: Analyzer
+def _spread(
+    query: Query,
+    ranked: list[Candidate],
+    options: SearchOptions,
+    known: Mapping[str, NDArray[np.float32]],
+    analyzer: Analyzer,
+) -> list[Candidate]:
+    """Drops near-duplicates and diversifies; runs beside the event loop."""
+    matrix = _matrix([candidate.passage for candidate in ranked], known, analyzer)
+    if options.near_duplicates is not None:
+        kept = drop_near_duplicates(matrix, options.near_duplicates)
+        ranked, matrix = [ranked[i] for i in kept], matrix[kept]
+    if options.mmr is None:
+        return ranked
+    limit = None if options.per_document else query.top_k
+    if options.neighbours:
+        limit = None  # a hit may turn out to be part of a better one
+    return _diversified(ranked, matrix, options.mmr, limit)
+
+
+def _matrix(
+    passages: Sequence[Passage], known: Mapping[str, NDArray[np.float32]], analyzer: Analyzer
 ) -> NDArray[np.float32]:
-    """Returns a vector per candidate: its embedding, or word counts if any has none."""
-    passages = [candidate.passage for candidate in ranked]
-    known = await shelf.vectors(passages)
+    """Returns a vector per passage: its embedding, or word counts if any has none."""
     if all(passage.id in known for passage in passages):
         return np.stack([known[passage.id] for passage in passages])
     counts = analyzer.counts_many([indexed_text(passage) for passage in passages])
-    columns = {
-        term: column for column, term in enumerate(dict.fromkeys(t for c in counts for t in c))
-    }
-    matrix = np.zeros((len(passages), max(1, len(columns))), dtype=np.float32)
+    columns = {term: column for column, term in enumerate(dict.fromkeys(chain(*counts)))}
+    # So many words share columns, which makes few passages a little more alike than they are.
+    width = min(max(1, len(columns)), _MOST_COLUMNS)
+    matrix = np.zeros((len(passages), width), dtype=np.float32)
     for row, terms in enumerate(counts):
         for term, count in terms.items():
-            matrix[row, columns[term]] = 1.0 + np.log(count)
+            matrix[row, columns[term] % width] += 1.0 + np.log(count)
     return normalise(matrix)
 
 

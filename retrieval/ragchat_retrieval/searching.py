@@ -6,17 +6,18 @@ reads against filter and scope, whatever the store promised.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ragchat_retrieval.errors import ScopeViolation
+from ragchat_retrieval.errors import InvalidSetting, ScopeViolation
 from ragchat_retrieval.explain import Explanation, KeywordExplanation, LaneExplanation
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.lanes import LaneSearch, Ranking
 from ragchat_retrieval.lexical import Analyzer
 from ragchat_retrieval.ranking import finish
-from ragchat_retrieval.values import Candidate, Lines, Passage, Query, Span, indexed_text
+from ragchat_retrieval.values import Candidate, Lines, Span, indexed_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.fusion import Fusion
+    from ragchat_retrieval.fusion import Fused, Fusion
     from ragchat_retrieval.options import SearchOptions
     from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, Identity, Store
+    from ragchat_retrieval.values import Passage, Query
 
 _WORDS = Analyzer(language=None)
 """Words as they stand, for the overlap in explanations."""
+
+_ALL = 2**31 - 1
+"""Ordinals around a passage that take in its whole document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +58,20 @@ class Searcher:
 
         Raises:
             IdentityMismatch: The corpus was written with other settings.
+            InvalidSetting: The store has no keyword lane and there is no embedder.
         """
         stored = await self.store.identity() if queries else None
         if stored is None:  # nothing asked, or nothing was ever written
             return [Ranking(query) for query in queries]
         check_identity(stored, self.identity, store=self.store.name)
-        embedder = self.embedder
-        if embedder is not None and stored.model is None:
-            run.record.degrade("vector", "the corpus has no vectors; embed() fills them in")
-            embedder = None
-        depths = [query.top_k for query in queries]
-        deepest = None if None in depths else max(k for k in depths if k is not None)
+        fusion = options.fusion or self.fusion
         search = LaneSearch(
             store=self.store,
             analyzer=self.analyzer,
-            embedder=embedder,
-            dimension=stored.dimension,
-            fusion=options.fusion or self.fusion,
-            limit=replace(options, top_k=deepest).lane_limit,
+            embedder=self._usable_embedder(stored, fusion, run),
+            stored=stored,
+            fusion=fusion,
+            limit=lambda query: replace(options, top_k=query.top_k).lane_limit,
             min_similarity=options.min_similarity,
             run=run,
         )
@@ -82,76 +83,172 @@ class Searcher:
         """Reads the passages of a ranking and runs the steps after fusion."""
         query = ranking.query
         depth = None if options.reorders or options.neighbours else query.top_k
-        candidates = await self._read(ranking, depth, explain=options.explain)
-        return await finish(query, candidates, options, run, shelf=self, analyzer=self.analyzer)
+        passages = await self._read(ranking, depth)
+        why: Sequence[Explanation | None] = [None] * len(passages)
+        if options.explain:
+            why = await asyncio.to_thread(_explanations, ranking, passages)
+        candidates = [
+            Candidate(passage, item.score, explain=explanation)
+            for (item, passage), explanation in zip(passages, why, strict=True)
+        ]
+        shelf = StoreShelf(self.store, query.scope)
+        return await finish(query, candidates, options, run, shelf=shelf, analyzer=self.analyzer)
 
-    async def vectors(self, passages: Sequence[Passage]) -> Mapping[str, NDArray[np.float32]]:
-        """Returns the vectors of those passages that have one, by passage id."""
-        return await self.store.vectors([passage.id for passage in passages], scope=Filter())
+    def _usable_embedder(self, stored: Identity, fusion: Fusion, run: Run) -> Embedder | None:
+        """Returns the embedder if there is a vector lane to use it for, and tells what is missing.
 
-    async def widen(self, passage: Passage, n: int) -> Passage:
-        """Returns a passage joined with its n neighbours on either side."""
-        around = await self.store.neighbours(
-            passage.document_id, passage.ordinal, n, scope=Filter()
-        )
-        if len(around) < 2:  # noqa: PLR2004 - nothing beside the passage itself
-            return passage
-        document = await self.store.document(passage.document_id, scope=Filter())
-        spans = [p.span for p in around if p.span is not None]
-        if document is None or len(spans) < len(around):
-            return replace(passage, text="\n\n".join(p.text for p in around), span=None, lines=None)
-        start, end = min(s.start for s in spans), max(s.end for s in spans)
-        lines = [p.lines for p in around if p.lines is not None]
-        return replace(
-            passage,
-            text=document.text[start:end],
-            span=Span(start, end),
-            lines=Lines(lines[0].start, lines[-1].end) if lines else None,
-        )
+        Raises:
+            InvalidSetting: The store has no keyword lane, and there is no vector lane either.
+        """
+        can, embedder = self.store.capabilities, self.embedder
+        wants_keyword, wants_vector = fusion.lanes
+        if embedder is not None and not can.semantic:
+            if wants_vector:
+                run.record.degrade("vector", f"the store {self.store.name} has no vector lane")
+            embedder = None
+        if embedder is not None and stored.model is None:
+            run.record.degrade("vector", "the corpus has no vectors; embed() fills them in")
+            embedder = None
+        if not can.keyword:
+            if embedder is None:
+                raise InvalidSetting("embedder", f"the store {self.store.name} needs one")
+            if wants_keyword:
+                run.record.degrade("keyword", f"the store {self.store.name} has no keyword lane")
+        return embedder
 
-    async def _read(self, ranking: Ranking, depth: int | None, *, explain: bool) -> list[Candidate]:
+    async def _read(self, ranking: Ranking, depth: int | None) -> list[tuple[Fused, Passage]]:
         """Fetches the best passages of a ranking, checking each against filter and scope."""
         query, fused = ranking.query, ranking.fused
         bounds = query.filter & query.scope
-        read: list[Candidate] = []
+        read: list[tuple[Fused, Passage]] = []
         position = 0
         while position < len(fused) and (depth is None or len(read) < depth):
             batch = fused[position : None if depth is None else position + depth - len(read)]
             known = await self.store.get([item.passage_id for item in batch], scope=query.scope)
-            for rank, item in enumerate(batch, start=position + 1):
+            for item in batch:
                 passage = known.get(item.passage_id)
                 if passage is None:
                     continue  # removed by a writer since the lanes ran
                 if bounds and not bounds.matches_passage(passage):
                     raise ScopeViolation(passage.id)
-                why = _explanation(ranking, rank, passage) if explain else None
-                read.append(Candidate(passage, item.score, explain=why))
+                read.append((item, passage))
             position += len(batch)
         return read
 
 
-def _explanation(ranking: Ranking, rank: int, passage: Passage) -> Explanation:
-    item = ranking.fused[rank - 1]
-    keyword = vector = None
-    if ranking.keyword is not None:
-        asked = set(_WORDS.terms(ranking.query.text))
-        shared = asked & set(_WORDS.terms(indexed_text(passage)))
-        keyword = KeywordExplanation(
-            rank=ranking.keyword.ranks().get(passage.id),
-            score=ranking.keyword.scores().get(passage.id),
-            contribution=item.keyword,
-            overlap=len(shared) / len(asked) if asked else 0.0,
+@dataclass(frozen=True, slots=True)
+class StoreShelf:
+    """What a store knows of found passages, as far as the scope shows it."""
+
+    store: Store
+    scope: Filter
+
+    async def vectors(self, passages: Sequence[Passage]) -> Mapping[str, NDArray[np.float32]]:
+        """Returns the vectors of those passages that have one, by passage id."""
+        return await self.store.vectors([passage.id for passage in passages], scope=self.scope)
+
+    async def widen(self, passage: Passage, n: int) -> Passage:
+        """Returns a passage joined with its n neighbours on either side."""
+        around = unbroken(
+            await self.store.neighbours(passage.document_id, passage.ordinal, n, scope=self.scope),
+            passage,
         )
-    if ranking.vector is not None:
-        vector = LaneExplanation(
-            rank=ranking.vector.ranks().get(passage.id),
-            score=ranking.vector.scores().get(passage.id),
-            contribution=item.vector,
+        if len(around) < 2:  # noqa: PLR2004 - nothing beside the passage itself
+            return passage
+        document = await self.store.document(passage.document_id, scope=self.scope)
+        span = None if document is None else covered(around, document.text)
+        if document is None or span is None or await self._hides(passage, span):
+            text = "\n\n".join(p.text for p in around)
+            return replace(passage, text=text, span=None, lines=None)
+        lines = [p.lines for p in around if p.lines is not None]
+        return replace(
+            passage,
+            text=document.text[span.start : span.end],
+            span=span,
+            lines=Lines(lines[0].start, max(line.end for line in lines)) if lines else None,
         )
-    return Explanation(
-        keyword=keyword,
-        vector=vector,
-        fused_score=item.score,
-        fused_rank=rank,
-        final_rank=rank,
+
+    async def _hides(self, passage: Passage, span: Span) -> bool:
+        """Says whether text in a span of a document belongs to a passage out of scope."""
+        if not self.scope:
+            return False
+        # A window that shows no gap may still reach over passages whose ordinals lie elsewhere.
+        every = await self.store.neighbours(
+            passage.document_id, passage.ordinal, _ALL, scope=Filter()
+        )
+        return any(
+            p.span is not None
+            and p.span.start < span.end
+            and span.start < p.span.end
+            and not self.scope.matches_passage(p)
+            for p in every
+        )
+
+
+def unbroken(passages: Sequence[Passage], middle: Passage) -> list[Passage]:
+    """Returns the passages that stand next to one another around a passage, itself included.
+
+    A gap is a passage that the reader may not see. Nothing is returned if the passage itself is
+    not among them, because its document was replaced meanwhile.
+    """
+    at = next((i for i, passage in enumerate(passages) if passage.id == middle.id), None)
+    if at is None:
+        return []
+    low = high = at
+    while low > 0 and passages[low].ordinal - passages[low - 1].ordinal <= 1:
+        low -= 1
+    while high + 1 < len(passages) and passages[high + 1].ordinal - passages[high].ordinal <= 1:
+        high += 1
+    return list(passages[low : high + 1])
+
+
+def covered(passages: Sequence[Passage], text: str) -> Span | None:
+    """Returns from where to where passages reach in their document's text.
+
+    None unless all are slices of this very text, in ascending order: it may be a later revision's.
+    """
+    spans: list[Span] = []
+    for passage in passages:
+        span = passage.span
+        if span is None or text[span.start : span.end] != passage.text:
+            return None
+        if spans and span.start < spans[-1].start:
+            return None
+        spans.append(span)
+    return Span(spans[0].start, max(span.end for span in spans))
+
+
+def _explanations(ranking: Ranking, passages: Sequence[tuple[Fused, Passage]]) -> list[Explanation]:
+    asked = set(_WORDS.terms(ranking.query.text))
+    ranks = {item.passage_id: rank for rank, item in enumerate(ranking.fused, start=1)}
+    keyword, vector = (
+        None if lane is None else (lane.ranks(), lane.scores())
+        for lane in (ranking.keyword, ranking.vector)
     )
+    result = []
+    for item, passage in passages:
+        words = meaning = None
+        if keyword is not None:
+            shared = asked & set(_WORDS.terms(indexed_text(passage)))
+            words = KeywordExplanation(
+                rank=keyword[0].get(passage.id),
+                score=keyword[1].get(passage.id),
+                contribution=item.keyword,
+                overlap=len(shared) / len(asked) if asked else 0.0,
+            )
+        if vector is not None:
+            meaning = LaneExplanation(
+                rank=vector[0].get(passage.id),
+                score=vector[1].get(passage.id),
+                contribution=item.vector,
+            )
+        result.append(
+            Explanation(
+                keyword=words,
+                vector=meaning,
+                fused_score=item.score,
+                fused_rank=ranks[passage.id],
+                final_rank=ranks[passage.id],
+            )
+        )
+    return result

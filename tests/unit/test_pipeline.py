@@ -15,6 +15,7 @@ from ragchat_retrieval.errors import (
     ScopeViolation,
 )
 from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.fusion import RRF
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
 from ragchat_retrieval.policy import Policy, Run, running
@@ -275,3 +276,54 @@ async def test_the_last_of_a_fallback_raises_and_cancellation_is_never_swallowed
         await fallback(broken, broken)(Query("q"))
     with pytest.raises(asyncio.CancelledError):
         await fallback(cancelled, broken)(Query("q"))
+
+
+async def test_what_an_inner_retriever_skipped_is_told_by_the_outer_one():
+    class Broken(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            if kind == "query":
+                raise ConnectionError
+            return await super().embed(texts, kind)
+
+    index = await index_of("tea", embedder=Broken(8))
+    inner = index.retriever(policy=Policy())
+    outer = RetrievalPipeline(federate([inner, inner]))
+    for retriever in (inner, federate([inner]), outer, RetrievalPipeline(inner)):
+        result = await retriever(Query("tea"))
+        assert len(result) == 1
+        assert [d.stage for d in result.degraded] == ["vector"]
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+async def test_a_federation_asked_for_nothing_asks_nobody(top_k):
+    async def retrieve(query):
+        raise AssertionError
+
+    assert not await federate([retrieve])(Query("q", top_k=top_k))
+
+
+async def test_the_constant_of_a_federation_can_be_set():
+    async def retrieve(query):
+        return found("a")
+
+    result = await federate([retrieve, retrieve], fusion=RRF(k=9))(Query("q"))
+    assert result[0].score == pytest.approx(2 / 10)
+
+
+async def test_each_retriever_of_a_fallback_is_shown_its_own_text():
+    seen = []
+
+    class Semantic:
+        semantic = True
+
+        async def __call__(self, query):
+            seen.append(query.text)
+            raise ConnectionError
+
+    async def lexical(query):
+        seen.append(query.text)
+        return []
+
+    query = Query("q", lexical="words", semantic="meaning")
+    await RetrievalPipeline(fallback(Semantic(), lexical))(query)
+    assert seen == ["meaning", "words"]
