@@ -6,7 +6,9 @@ import asyncio
 import copy
 import gc
 import json
+import logging
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -16,9 +18,11 @@ from ragchat import sync
 from ragchat.expansion import MultiQueryExpander
 from ragchat.models import ChatModel
 from ragchat.prepare import Preparer
+from ragchat.reranking import LLMReranker
 from ragchat.testing import Failure, Gate, Held, Interrupted, LoopbackOpenAI, Reply, tool_call
 from ragchat.transforms import CompressionTransformer
 from ragchat_retrieval.opening import quickstart
+from ragchat_retrieval.policy import Policy
 from ragchat_retrieval.values import Candidate, Document, Passage
 
 GUARD = 30
@@ -160,7 +164,11 @@ async def test_tool_rounds_are_appended_after_the_evidence():
 
 async def test_helper_calls_never_reach_the_users_stream():
     """They are not streamed, carry no tools, and share nothing but the client."""
-    script = ('{"query": "days of paid leave"}', '{"queries": ["leave days", "paid holidays"]}')
+    script = (
+        '{"query": "days of paid leave"}',
+        '{"queries": ["leave days", "paid holidays"]}',
+        '{"scores": [{"index": 0, "score": 0.9}]}',
+    )
     index = quickstart()
     await index.ingest(Document("leave", "Employees get 25 days of paid leave.", source="leave.md"))
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -169,13 +177,15 @@ async def test_helper_calls_never_reach_the_users_stream():
             create = api.chat.completions.create
             small = ChatModel(create, model="small")
             preparer = Preparer(
-                index.retriever(top_k=1, expander=MultiQueryExpander(small, n=2)),
+                index.retriever(
+                    top_k=1, expander=MultiQueryExpander(small, n=2), rerank=LLMReranker(small)
+                ),
                 query_transformer=CompressionTransformer(small),
             )
             prepared = await preparer.prepare(model="m", messages=MESSAGES, tools=tools)
             async with prepared.stream(create) as stream:
                 text = said([chunk async for chunk in stream])
-        compress, expand, answer = (request.json for request in server.requests)
+        compress, expand, rank, answer = (request.json for request in server.requests)
     assert text == "25 days [1]."
     assert prepared.retrieval.degraded == ()
     assert [q.text for q in prepared.retrieval.queries] == [
@@ -183,10 +193,35 @@ async def test_helper_calls_never_reach_the_users_stream():
         "leave days",
         "paid holidays",
     ]
-    for helper in (compress, expand):
+    for helper in (compress, expand, rank):
         assert set(helper) == {"model", "messages"}
     assert answer["tools"] == tools
     assert answer["stream"] is True
+
+
+async def test_a_reranking_model_that_answers_500_is_skipped_with_one_warning(caplog):
+    """The order of the search stands; under a strict policy the client's error arrives."""
+    index = quickstart()
+    await index.ingest(
+        Document("leave", "Employees get 25 days of paid leave."),
+        Document("desk", "Desks are booked some days ahead."),
+    )
+    question = "How many days of paid leave?"
+    plain = await index.search(question, top_k=2)
+    with LoopbackOpenAI(default=Failure(500)) as server:
+        async with client(server) as api:
+            small = ChatModel(api.chat.completions.create, model="small")
+            preparer = Preparer(index.retriever(top_k=2, rerank=LLMReranker(small)))
+            with caplog.at_level(logging.WARNING, "ragchat"):
+                prepared = await preparer.prepare(messages=[{"role": "user", "content": question}])
+            warnings = list(caplog.records)
+            with pytest.raises(APIStatusError) as caught:
+                await replace(preparer, policy=Policy.strict()).prepare(messages=MESSAGES)
+        assert len(server.requests) == 2
+    assert prepared.retrieval.candidates == plain.candidates
+    assert [skip.stage for skip in prepared.retrieval.degraded] == ["rerank"]
+    assert len(warnings) == 1
+    assert caught.value.status_code == 500
 
 
 async def test_errors_of_the_answer_call_arrive_as_the_clients_own_and_are_not_retried():

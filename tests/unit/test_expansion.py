@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat import ChatModel
-from ragchat.errors import EmptyExpansion, InvalidExpansion, TruncatedModelOutput
+from ragchat.errors import (
+    EmptyExpansion,
+    EmptyModelOutput,
+    FilteredModelOutput,
+    InvalidExpansion,
+    MissingModelOutput,
+    RefusedModelOutput,
+    TruncatedModelOutput,
+)
 from ragchat.expansion import MultiQueryExpander, wordings
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.errors import InvalidSetting
@@ -63,9 +71,23 @@ async def test_fewer_usable_variants_are_invalid_and_none_is_empty():
         await expander('{"queries": []}')[0](Query('{"queries": []}'))
 
 
-async def test_an_unusable_reply_keeps_its_own_error():
-    with pytest.raises(TruncatedModelOutput):
-        await expander({"content": "one\ntwo\nthree", "finish_reason": "length"})[0](Query("q"))
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (None, MissingModelOutput),
+        ({"choices": []}, MissingModelOutput),
+        ({"choices": [{"finish_reason": "stop", "message": None}]}, MissingModelOutput),
+        ({"content": None, "finish_reason": "content_filter"}, FilteredModelOutput),
+        ({"content": "", "finish_reason": "stop"}, EmptyModelOutput),
+        ({"content": "one\ntwo\nthree", "finish_reason": "length"}, TruncatedModelOutput),
+        ({"content": None, "refusal": "no"}, RefusedModelOutput),
+    ],
+)
+async def test_an_unusable_reply_keeps_its_own_error(reply, error):
+    expand, double = expander([reply])
+    with pytest.raises(error):
+        await expand(Query("q"))
+    assert len(double.calls) == 1
 
 
 async def test_the_original_comes_first_when_included():

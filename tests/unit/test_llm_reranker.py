@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat import ChatModel
-from ragchat.errors import EmptyModelOutput, FilteredModelOutput
+from ragchat.errors import (
+    EmptyModelOutput,
+    FilteredModelOutput,
+    MissingModelOutput,
+    RefusedModelOutput,
+    TruncatedModelOutput,
+)
 from ragchat.reranking import LLMReranker, parse_ranking
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.errors import InvalidSetting, MalformedRanking
@@ -170,12 +176,17 @@ async def test_without_candidates_no_model_is_called():
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
+        (None, MissingModelOutput),
+        ({"choices": []}, MissingModelOutput),
+        ({"choices": [{"finish_reason": "stop", "message": None}]}, MissingModelOutput),
         ({"content": None, "finish_reason": "content_filter"}, FilteredModelOutput),
         ({"content": ""}, EmptyModelOutput),
+        ({"content": '{"scores": [', "finish_reason": "length"}, TruncatedModelOutput),
+        ({"content": None, "refusal": "no"}, RefusedModelOutput),
     ],
 )
 async def test_an_unusable_reply_keeps_its_own_error(reply, error):
-    score, double = reranker(reply)
+    score, double = reranker([reply])
     with pytest.raises(error):
         await score(Query("q"), candidates("a"))
     assert len(double.calls) == 1
