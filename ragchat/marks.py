@@ -1,4 +1,4 @@
-"""Marks that a text cannot contain: fences around untrusted data that it can neither close nor fake.
+"""Marks that a text cannot contain, to fence untrusted data that must not close or fake them.
 
 A mark is made of decimal digits, of which three are one token in the encodings of current models.
 """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json as json_
+import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+from ragchat.access import Foreign, read
 from ragchat.cli.options import (
     DEFAULT_CORPUS,
     DEFAULT_INDEX,
@@ -23,6 +26,7 @@ from ragchat.cli.options import (
 from ragchat.cli.output import Face
 from ragchat.cli.records import degraded_records, heading, passage_record, place, query_record
 from ragchat.cli.running import CommandFailed, opened, run
+from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +38,13 @@ if TYPE_CHECKING:
 NO_MODEL = (
     "no chat model is configured (--model or RAGCHAT_MODEL): these are the documents' own sentences"
 )
+
+ENDINGS = {
+    "length": "the answer is not whole: the model stopped at its length limit",
+    "content_filter": "the answer is not whole: the provider's content filter stopped it",
+    None: "the answer may not be whole: its stream ended without saying why",
+}
+"""What to say of an answer that ended for another reason than being finished."""
 
 
 def ask(
@@ -60,6 +71,8 @@ def ask(
     json: Json = False,
 ) -> None:
     """Answer a question from the documents, each claim with its source."""
+    if not question.strip():
+        raise typer.BadParameter("is blank", param_hint="QUESTION")
     face = Face.open(json=json)
     messages = [*read_history(history), {"role": "user", "content": question}]
     bounds = read_filter(filters)
@@ -121,9 +134,9 @@ async def _ask(
         chosen = {} if model is None else {"model": model}
         prepared = await preparer.prepare(messages=messages, **chosen)
         if model is None:
-            answer = await extract(prepared, opened_index)
+            answer = Answer(await extract(prepared, opened_index), "stop")
             if not face.json:
-                face.line(answer)
+                face.line(answer.text)
         else:
             answer = await converse(face, prepared)
     show_sources(face, prepared, answer, model)
@@ -142,51 +155,88 @@ async def extract(prepared: PreparedRequest, index: HybridIndex) -> str:
     return answer.text
 
 
-async def converse(face: Face, prepared: PreparedRequest) -> str:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a chat model answered."""
+
+    text: str
+    finish_reason: str | None
+    """Why it ended, as the API says; None if it did not say."""
+
+
+async def converse(face: Face, prepared: PreparedRequest) -> Answer:
     """Streams the chat model's answer to stdout and returns it.
 
     Raises:
-        CommandFailed: The model said nothing.
+        CommandFailed: The model said nothing, or the key cannot be sent.
     """
     from openai import AsyncOpenAI  # noqa: PLC0415 - only where a model is asked
 
-    parts: list[str] = []
+    key = os.environ.get("OPENAI_API_KEY", "")
+    if not (key.isascii() and key.isprintable()):
+        raise CommandFailed("OPENAI_API_KEY holds a character that no request can carry")
+    said: list[str] = []
+    finish_reason: str | None = None
     async with AsyncOpenAI() as client, prepared.stream(client.chat.completions.create) as chunks:
-        texts = text_of(chunks)
-        with face.waiting("Waiting for the model"):
-            piece = await anext(texts, "")
-        while piece:
-            parts.append(piece)
-            if not face.json:
-                face.write(piece)
-            piece = await anext(texts, "")
-    answer = "".join(parts)
-    if not answer.strip():
+        pieces = pieces_of(chunks)
+        try:
+            with face.waiting("Waiting for the model"):
+                piece = await following(pieces)
+            while piece is not None:
+                said.append(piece.text)
+                finish_reason = piece.finish_reason or finish_reason
+                if piece.text and not face.json:
+                    face.write(piece.text)
+                piece = await following(pieces)
+        finally:
+            if any(said) and not face.json:
+                face.write("\n")
+    text = "".join(said)
+    if not text.strip():
         raise CommandFailed("the chat model answered with no text")
-    if not face.json:
-        face.write("\n")
-    return answer
+    if finish_reason in ENDINGS:
+        face.note(ENDINGS[finish_reason])
+    return Answer(text, finish_reason)
 
 
-async def text_of(chunks: AsyncIterator[Any]) -> AsyncIterator[str]:
-    """Yields the non-empty texts of the first choice."""
+async def following(pieces: AsyncIterator[Answer]) -> Answer | None:
+    """Returns the next piece, None at the end.
+
+    Raises:
+        CommandFailed: The stream broke. The client lets errors of its own parts through here.
+    """
+    from openai import OpenAIError  # noqa: PLC0415 - only where a model is asked
+
+    try:
+        return await anext(pieces, None)
+    except (OpenAIError, RagchatError):
+        raise
+    except Exception as error:
+        raise CommandFailed(f"chat model: its stream broke ({type(error).__name__})") from error
+
+
+async def pieces_of(chunks: AsyncIterator[Foreign]) -> AsyncIterator[Answer]:
+    """Yields what each chunk adds to the first choice: its text or refusal, and how it ends."""
     async for chunk in chunks:
-        for choice in chunk.choices:
-            if choice.index == 0 and choice.delta is not None and choice.delta.content:
-                yield choice.delta.content
+        for choice in read(chunk, "choices") or ():
+            if not read(choice, "index"):
+                delta = read(choice, "delta")
+                text = read(delta, "content") or read(delta, "refusal") or ""
+                yield Answer(text, read(choice, "finish_reason"))
 
 
-def show_sources(face: Face, prepared: PreparedRequest, answer: str, model: str | None) -> None:
+def show_sources(face: Face, prepared: PreparedRequest, answer: Answer, model: str | None) -> None:
     """Shows the sources that an answer cites, or the whole as JSON."""
     retrieval = prepared.retrieval
     citations = retrieval.citations
-    cited = citations.cited(answer)
-    unknown = sorted({n for mention in citations.find(answer) for n in mention.unknown})
+    cited = citations.cited(answer.text)
+    unknown = sorted({n for mention in citations.find(answer.text) for n in mention.unknown})
     if face.json:
         face.document(
             {
                 "question": prepared.question,
-                "answer": answer,
+                "answer": answer.text,
+                "finish_reason": answer.finish_reason,
                 "model": model,
                 "extractive": model is None,
                 "sources": [

@@ -141,7 +141,7 @@ async def play(
     if model is None:
         answer = await extract(prepared, index)
     else:
-        answer = await converse(Face(face.out, face.err, json=True), prepared)
+        answer = (await converse(Face(face.out, face.err, json=True), prepared)).text
     messages.append({"role": "assistant", "content": answer})
     return Turn(question, prepared, answer, alone[0] if alone else None)
 

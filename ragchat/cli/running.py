@@ -105,11 +105,13 @@ async def opened(url: str, corpus: str, *, create: bool = False) -> AsyncIterato
         create: Make it if it is not there; else the index is opened for reading.
 
     Raises:
-        CommandFailed: There is no such index and it shall not be made.
+        CommandFailed: There is no such index and it shall not be made, or it cannot be.
     """
     from ragchat_retrieval.opening import open_index  # noqa: PLC0415 - --help stays quick
 
-    if not create:
+    if create:
+        require_room(url)
+    else:
         require(url)
     async with open_index(url, corpus=corpus, read_only=not create) as index:
         yield index
@@ -120,6 +122,18 @@ def require(url: str) -> None:
     path = path_of(url)
     if path is not None and not path.exists():
         raise CommandFailed(f"no index at {path}; make one with: ragchat ingest PATH")
+    require_room(url)
+
+
+def require_room(url: str) -> None:
+    """Raises `CommandFailed` if `url` is a path at which no index can be."""
+    path = path_of(url)
+    if path is None:
+        return
+    if path.is_dir():
+        raise CommandFailed(f"{path} is a folder; an index is a file")
+    if not path.parent.is_dir():
+        raise CommandFailed(f"there is no folder {path.parent} to keep the index in")
 
 
 def path_of(url: str) -> Path | None:

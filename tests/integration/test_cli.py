@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ragchat.cli.app import app
-from ragchat.testing import Failure, LoopbackOpenAI
+from ragchat.cli.ask import Answer, pieces_of
+from ragchat.testing import Failure, Interrupted, LoopbackOpenAI, Reply
 
 CORPUS = Path(__file__).parents[2] / "ragchat" / "demo" / "corpus"
 COMMANDS = ["ingest", "search", "ask", "stats", "embed", "remove", "reset", "demo"]
@@ -119,6 +120,7 @@ def test_the_version_is_that_of_the_distribution(shell):
         ["search", "q", "--filter", "no key=1"],
         ["search", "q", "--filter", '{"a": [1]}'],
         ["search", "q", "--filter", "{"],
+        ["ask", "  "],
         ["ingest"],
         ["remove"],
         ["remove", "a", "--source", "b"],
@@ -158,6 +160,13 @@ def test_an_error_is_a_json_document_too(shell):
 def test_a_file_that_is_no_index_is_refused(shell):
     (shell.folder / "note.md").write_text("# Hello\n", "utf-8")
     failed(shell("search", "q", "--index", "note.md"), 1, "note.md")
+
+
+@pytest.mark.parametrize("command", [["search", "q"], ["ingest", "note.md"], ["stats"]], ids=str)
+@pytest.mark.parametrize("index", [".", "nowhere/x.sqlite"])
+def test_a_place_where_no_index_can_be_is_named(shell, command, index):
+    (shell.folder / "note.md").write_text("# Hello\n", "utf-8")
+    failed(shell(*command, "--index", index), 1, "folder" if index == "." else "nowhere")
 
 
 def test_a_missing_path_to_ingest_is_named(shell):
@@ -391,6 +400,59 @@ def test_what_the_model_s_server_refuses_is_one_line_without_keys(filled, failur
         done = filled("ask", "How loud is it?", "--model", "m", **env)
     failed(done, 1, words)
     assert "sk-secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("how", ["cut", "reset", "error", "malformed"])
+def test_an_answer_that_breaks_is_one_line_below_what_was_said(filled, how):
+    with LoopbackOpenAI(default=Interrupted("It makes 62 dB [1].", how=how)) as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        done = filled("ask", "How loud is it?", "--model", "m", **env)
+    failed(done, 1, "chat model")
+    assert done.stdout == "" or done.stdout.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply("It makes 62", finish_reason="length"), "length limit"),
+        (Reply("It makes 62", finish_reason="content_filter"), "content filter"),
+        (Reply(refusal="I will not say."), ""),
+    ],
+)
+def test_an_answer_that_is_not_whole_says_so_and_a_refusal_is_shown(filled, reply, words):
+    with LoopbackOpenAI(default=reply) as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        done = filled("ask", "How loud is it?", "--model", "m", **env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == (reply.text or reply.refusal)
+    assert words in done.stderr
+
+
+async def test_chunks_of_odd_shape_are_read_for_what_they_hold():
+    async def chunks():
+        for choices in (
+            None,
+            [],
+            [{"delta": None, "index": 0}],
+            [{"delta": {"content": "other"}, "index": 1}],
+            [{"delta": {"content": "text"}}],
+            [{"finish_reason": "stop", "index": 0}],
+        ):
+            yield {"choices": choices}
+        yield {}
+
+    pieces = [piece async for piece in pieces_of(chunks())]
+    assert [(piece.text, piece.finish_reason) for piece in pieces if piece != Answer("", None)] == [
+        ("text", None),
+        ("", "stop"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["sk-\u00e9", "sk-a\nb"])
+def test_a_key_that_no_header_can_carry_is_told_without_it(filled, key):
+    done = filled("ask", "q", "--model", "m", OPENAI_API_KEY=key)
+    failed(done, 1, "OPENAI_API_KEY")
+    assert "sk-" not in done.stderr
 
 
 def test_no_key_and_no_server_are_told_apart(filled):
