@@ -21,7 +21,9 @@ STORE = "embedding cache"
 _APPLICATION = 0x52434543
 """SQLite's application id of these files, "RCEC"."""
 
-_HEADER = b"SQLite format 3\0"
+_SMALLEST = 512
+"""Bytes of the smallest SQLite file that is not empty."""
+
 _BUSY_SECONDS = 30.0
 _PAUSE = 0.02
 _AT_ONCE = 500
@@ -118,7 +120,7 @@ class VectorFile:
 
 def _connect(path: Path | None) -> sqlite3.Connection:
     if path is not None:
-        _check_header(path)
+        _check_size(path)
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
         timeout=_BUSY_SECONDS,
@@ -139,14 +141,11 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-def _check_header(path: Path) -> None:
-    """Refuses a file of another format: SQLite takes a very short one for an empty database."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(len(_HEADER))
-    except OSError:
-        return  # absent, or SQLite says what is wrong
-    if header not in (b"", _HEADER):
+def _check_size(path: Path) -> None:
+    """Refuses a short file of another format, which SQLite would take for an empty database."""
+    # Looking inside is out of the question: closing any handle on the file would drop the locks
+    # that other caches of this process hold on it.
+    if path.is_file() and 0 < path.stat().st_size < _SMALLEST:
         raise NotAStore("the file is no embedding cache", store=STORE)
 
 

@@ -83,6 +83,8 @@ class Database:
         self._closed = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._lost = False
+        self._file: tuple[int, int] | None = None
         self._reader: _Lane | None = None
         self._writer: _Lane | None = None
 
@@ -155,6 +157,9 @@ class Database:
             if write and self.read_only:
                 raise StoreReadOnly(store=NAME)
             self._after_fork()
+            if self._lost:
+                problem = "a database in memory stays with the process that made it"
+                raise StoreUnavailable(problem, store=NAME)
             if self.in_memory and self._writer is None:
                 self._reader = self._writer = _Lane(1, lambda: self._connect(write=True))
             elif write and self._writer is None:
@@ -170,6 +175,7 @@ class Database:
             for lane in {self._reader, self._writer} - {None}:
                 if lane is not None:
                     lane.abandon()
+                    self._lost = self.in_memory
             self._reader = self._writer = None
             self._pid = os.getpid()
 
@@ -179,6 +185,7 @@ class Database:
         self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
     ) -> T:
         deadline = time.monotonic() + self._timeout
+        self._check_file()
         while True:
             try:
                 connection.execute("BEGIN")
@@ -195,10 +202,12 @@ class Database:
     def _writing(
         self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
     ) -> T:
+        self._check_file()
         connection.execute("BEGIN IMMEDIATE")
         changes = connection.total_changes
         try:
             result = work(connection)
+            self._check_file()
             if connection.total_changes - changes > _MANY_CHANGES and not self.in_memory:
                 self._commit_first(connection)
             else:
@@ -221,9 +230,14 @@ class Database:
                 self._writer.submit(lambda c: c.execute("PRAGMA wal_checkpoint(PASSIVE)"))
 
     def _connect(self, *, write: bool) -> sqlite3.Connection:
+        self._check_file()  # else this connection would be to another file than the others
         self._check_size()
-        if self.read_only:
-            return self._connect_read_only()
+        connection = self._connect_read_only() if self.read_only else self._connect_any(write=write)
+        if self._file is None and not self.in_memory:
+            self._file = self._file_at_path()
+        return connection
+
+    def _connect_any(self, *, write: bool) -> sqlite3.Connection:
         target = self.path if self.in_memory else f"{Path(self.path).absolute().as_uri()}?mode=rwc"
         connection = self._open(target, cache=_WRITER_CACHE if write else _READER_CACHE)
         try:
@@ -234,6 +248,22 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _check_file(self) -> None:
+        """Refuses to go on with a file that is no longer the one at the path.
+
+        The system keeps a removed file for who has it open: what is written there is lost.
+        """
+        if self._file is not None and self._file_at_path() != self._file:
+            problem = "the file was moved, removed or replaced while it was open"
+            raise StoreUnavailable(problem, store=NAME)
+
+    def _file_at_path(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - before every statement: half the cost
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _check_size(self) -> None:
         """Refuses a short file of something else, which SQLite would take for an empty database."""
