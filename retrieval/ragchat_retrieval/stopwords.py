@@ -76,4 +76,3 @@ _LISTS = {
 
 STOP_WORDS: Final = {language: frozenset(words.split()) for language, words in _LISTS.items()}
 """By Snowball's name of the language; a language without an entry has no stop list."""
-STOP_WORDS["porter"] = STOP_WORDS["english"]
