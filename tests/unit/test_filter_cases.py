@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from ragchat_retrieval.errors import InvalidFilterKey, InvalidMetadata
-from ragchat_retrieval.filters import Eq, Filter, NotExists
+from ragchat_retrieval.filters import Eq, Exists, Filter, Gt, Gte, In, Lt, Lte, Ne, NotExists
 from ragchat_retrieval.metadata import Metadata, encode
 from ragchat_retrieval.testing import FILTER_CASES, HOSTILE_KEYS
 from ragchat_retrieval.testing.filter_cases import TERM
@@ -67,7 +68,11 @@ def test_no_two_cases_are_the_same():
 
 @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=ascii)
 def test_a_key_outside_the_pattern_is_refused_in_filters_and_at_writes(key):
-    for build in (lambda: Eq(key, 1), lambda: NotExists(key), lambda: Filter.of({key: 1})):
+    for build in (
+        *(partial(operator, key, 1) for operator in (Eq, Ne, Gt, Gte, Lt, Lte)),
+        *(partial(In, key, [1]), partial(Exists, key), partial(NotExists, key)),
+        *(partial(Filter.of, form) for form in ({key: 1}, [{"key": key, "op": "eq", "value": 1}])),
+    ):
         with pytest.raises(InvalidFilterKey):
             build()
     with pytest.raises(InvalidMetadata):
