@@ -5,8 +5,9 @@ The rules, which are not those of CommonMark:
 - A marker is ``[1]``, ``【1】`` or the same in full-width square brackets. Inside stand numbers and
   ranges: ``[1, 2]``, ``[1-3]``. Numbers have no leading zero; digits may be full-width; blanks may
   stand around them. Commas, semicolons and their CJK forms separate. A range is written with a
-  hyphen or an en dash, does not fall, and spans at most 100 numbers. Anything else in brackets is
-  text (``[^1]``, ``[1.0]``, ``[Doc 1]``), and so is a marker of more than 63 characters.
+  hyphen or an en dash, does not fall, spans at most 100 numbers and ends below 1000, so that
+  ``[1990-2024]`` is years and not 35 invented numbers. Anything else in brackets is text (``[^1]``,
+  ``[1.0]``, ``[Doc 1]``), and so is a marker of more than 63 characters.
 - ``【4:0†file】`` and the like, marks of other systems, are foreign markers.
 - Nothing counts inside code. A line that begins with three or more backticks or tildes, after any
   indentation, quote marks and list bullets, opens a fence, which ends at a line of at least as many
@@ -39,7 +40,10 @@ MAX_MARKER = LOOKAHEAD - 1
 """Most characters of a marker; the one after it can turn it into a link."""
 
 MAX_RANGE = 100
-"""Most numbers that a range spans; a longer one is a range of years or pages."""
+"""Most numbers that a range spans; a longer one is a range of pages or the like."""
+
+MAX_RANGE_END = 999
+"""Largest number in a range; one that goes beyond is a range of years."""
 
 _BLANK = "[ \u00a0\u202f\u3000]*"
 _NUMBER = "(?:[0\uff10]|[1-9\uff11-\uff19][0-9\uff10-\uff19]*)"
@@ -329,12 +333,12 @@ def _before(piece: str, carried: _Before) -> _Before:
 
 
 def _ranges(body: str) -> tuple[tuple[int, int], ...] | None:
-    """Returns the ranges that a marker names; None if one falls or is too long to be meant."""
+    """Returns the ranges that a marker names; None if one cannot be meant."""
     ranges = []
     for part in _PART.finditer(body):
         first = int(part[1])
         last = int(part[2] or part[1])
-        if not 0 <= last - first < MAX_RANGE:
+        if not 0 <= last - first < MAX_RANGE or (part[2] and last > MAX_RANGE_END):
             return None
         ranges.append((first, last))
     return tuple(ranges)

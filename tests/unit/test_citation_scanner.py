@@ -92,7 +92,8 @@ def reference(text: str) -> list[Found]:
             if text[start - 1 : start] == "!" or text[end : end + 1] in ("(", ":"):
                 continue
         ranges = tuple((int(i[1]), int(i[2] or i[1])) for i in items) if numeric else ()
-        if all(0 <= last - first < 100 for first, last in ranges):
+        closed = all(item[2] is None or int(item[2]) < 1000 for item in items if item)
+        if closed and all(0 <= last - first < 100 for first, last in ranges):
             found.append((start, end, ranges))
     return found
 
@@ -121,6 +122,9 @@ PIECES = st.sampled_from(
             "[1–2]",
             "[3-1]",
             "[1-200]",
+            "[1990-2024]",
+            "[990-1000]",
+            "[2024]",
             "[01]",
             "[" + "1" * 61 + "]",
             "[" + "1" * 62 + "]",
@@ -222,6 +226,8 @@ def test_lists_ranges_and_the_three_kinds_of_brackets_are_markers():
         "[1,000]",
         "[3-1]",
         "[1-101]",
+        "[1990-2024]",
+        "[1, 998-1000]",
         "[1】",
         "[1\n]",
     ],
