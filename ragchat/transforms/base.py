@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragchat.conversation import ConversationQuery
-from ragchat.errors import EmptyModelOutput
+from ragchat.errors import EmptyModelOutput, MissingModelOutput
 from ragchat.json_search import first_json
 from ragchat.replies import clean_text
 from ragchat_retrieval.errors import InvalidSetting
@@ -31,19 +32,30 @@ QUERY_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
+_JSON = re.compile(r"[{\[]\s*[\"{\[\]}]")
+
 
 async def ask_for_query(model: ChatModel, prompt: str) -> str:
     """Asks a model for one query and returns its text, never blank.
 
-    A JSON object with a text under ``query`` is read first; any other reply is the text itself.
+    A JSON object with a text under ``query``, or with one text only, is read first; a reply that is
+    no JSON is the text itself.
 
     Raises:
-        ModelReplyError: The reply is missing, blank, cut, filtered or refused.
+        ModelReplyError: The reply is missing, blank, cut, filtered or refused, or it is JSON
+            without that text, or broken.
     """
     reply = await model.complete(prompt, schema=QUERY_SCHEMA)
     answer = first_json(reply)
-    text = answer.get("query") if isinstance(answer, dict) else None
-    return bare(text if isinstance(text, str) else reply, model)
+    given = answer if isinstance(answer, dict) else {}
+    if isinstance(text := given.get("query"), str):
+        return bare(text, model)
+    if not _JSON.match(clean_text(reply)):
+        return bare(reply, model)
+    texts = [value for value in given.values() if isinstance(value, str)]
+    if len(texts) != 1:
+        raise MissingModelOutput(model=model.model)
+    return bare(texts[0], model)
 
 
 def bare(text: str, model: ChatModel) -> str:

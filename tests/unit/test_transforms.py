@@ -97,10 +97,33 @@ async def test_the_text_is_replaced_whatever_the_reply_is_wrapped_in(name, reply
     assert outcome.semantic is None
 
 
-@pytest.mark.parametrize("reply", ['how do I parse {"a": 1} in C', '{"query": 5}', "{odd} text"])
+@pytest.mark.parametrize("reply", ['how do I parse {"a": 1} in C', "{odd} text", "[1] of a list"])
 async def test_braces_in_a_plain_reply_are_text(reply):
     _, model = scripted(reply)
     assert (await RewriteTransformer(model, "x")(Query("q"))).text == reply
+
+
+async def test_the_only_text_of_an_object_is_the_answer_whatever_its_key():
+    _, model = scripted('```json\n{"rewritten_query": "PX-9 valve", "confidence": 0.9}\n```')
+    assert (await RewriteTransformer(model, "x")(Query("q"))).text == "PX-9 valve"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"query": 5}',
+        '{"query": null}',
+        '{"query": "PX-9 val',
+        '```json\n{ "query": "PX-9 val',
+        '["PX-9 valve"]',
+        "{}",
+        '{"a": "x", "b": "y"}',
+    ],
+)
+async def test_broken_or_foreign_json_never_becomes_a_query(reply):
+    _, model = scripted(reply)
+    with pytest.raises(MissingModelOutput):
+        await RewriteTransformer(model, "x")(Query("q"))
 
 
 @pytest.mark.parametrize("name", makers())
