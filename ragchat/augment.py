@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeAlias
 
 from ragchat.citations import Citations
 from ragchat.errors import (
@@ -20,6 +22,7 @@ from ragchat.packing import pack
 from ragchat.prompts import Prompt
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.policy import current_run
+from ragchat_retrieval.stages import is_async_callable
 
 if TYPE_CHECKING:
     from ragchat.evidence import Encoding
@@ -111,7 +114,8 @@ class ContextualAugmenter:
     fit is skipped and later ones may fit; numbers close up.
 
     Raises:
-        InvalidContextBudget: The limit is negative, or there is one and no counter.
+        InvalidContextBudget: The limit is negative, there is one and no counter, or the counter is
+            async or no function.
         InvalidSetting: `encoding` or `order` is unknown, or a text is blank.
         InvalidPrompt: A template that replaces ours lacks the evidence or the question.
     """
@@ -150,6 +154,10 @@ class ContextualAugmenter:
             raise InvalidContextBudget("max_context_tokens must be an integer, 0 or more")
         if self.max_context_tokens and self.count_tokens is None:
             raise InvalidContextBudget("a limit needs a token counter")
+        if is_async_callable(self.count_tokens):
+            raise InvalidContextBudget("a token counter must not be async")
+        if self.count_tokens not in ("auto", None) and not callable(self.count_tokens):
+            raise InvalidContextBudget('count_tokens must be a function, "auto" or None')
         if self.encoding not in ("json", "fenced"):
             raise InvalidSetting("encoding", 'must be "json" or "fenced"')
         if self.order not in ("relevance", "edges"):
@@ -192,7 +200,7 @@ class ContextualAugmenter:
             InvalidAugmentation: A passage renders to blank text.
             UnsupportedMedia: A passage renders to something that is no text.
             ContextBudgetExceeded: There are candidates, and none fits the limit.
-            InvalidContextBudget: The counter returned no count.
+            InvalidContextBudget: The counter returned no count, or the budget is negative.
         """
         if not candidates:
             return Augmentation(self._without_evidence(question))
@@ -219,6 +227,8 @@ class ContextualAugmenter:
         return Augmentation(text, Citations(passages[index] for index in chosen), tokens=tokens)
 
     def _limit(self, context: AugmentContext) -> int | None:
+        if context.budget is not None and context.budget < 0:
+            raise InvalidContextBudget("the request's budget must be 0 or more")
         limits = [
             limit
             for limit in (self.max_context_tokens or None, context.budget)
@@ -303,10 +313,14 @@ class _Meter:
         return self._checked(self._contents[index])
 
     def _checked(self, text: str) -> int:
-        tokens = self._count(text)
-        if type(tokens) is not int or tokens < 0:
-            raise InvalidContextBudget("the token counter must return an integer, 0 or more")
-        return tokens
+        tokens: object = self._count(text)
+        if inspect.iscoroutine(tokens):
+            tokens.close()
+        if not isinstance(tokens, SupportsIndex) or isinstance(tokens, bool):
+            raise InvalidContextBudget("the token counter must return an integer")
+        if operator.index(tokens) < 0:
+            raise InvalidContextBudget("the token counter must return 0 or more")
+        return operator.index(tokens)
 
 
 def _arranged(numbered: list[Evidence], order: Literal["relevance", "edges"]) -> list[Evidence]:

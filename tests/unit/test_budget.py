@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +159,10 @@ def test_only_whole_candidates_are_presented():
     assert caught.value.smallest > 250
 
 
+async def async_count(text: str) -> int:
+    return len(text)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -164,18 +170,38 @@ def test_only_whole_candidates_are_presented():
         {"max_context_tokens": 1.5},
         {"max_context_tokens": True},
         {"max_context_tokens": 10, "count_tokens": None},
+        {"max_context_tokens": 10, "count_tokens": "gpt-5"},
+        {"max_context_tokens": 10, "count_tokens": async_count},
     ],
 )
-def test_a_negative_limit_or_one_without_a_counter_is_refused_at_construction(settings):
+def test_a_limit_or_counter_that_cannot_work_is_refused_at_construction(settings):
     with pytest.raises(InvalidContextBudget):
         ContextualAugmenter(**settings)
 
 
-@pytest.mark.parametrize("count", [-1, 1.0, None, True, "3"])
+@pytest.mark.parametrize("count", [-1, 1.0, None, True, "3", np.int64(-1), np.float64(1)])
 def test_a_counter_must_return_a_count(count):
     augmenter = ContextualAugmenter(max_context_tokens=100, count_tokens=lambda _: count)
     with pytest.raises(InvalidContextBudget):
         augmenter.augment("q", candidates("a"), CONTEXT)
+
+
+def test_a_counter_that_returns_a_coroutine_leaves_none_behind():
+    augmenter = ContextualAugmenter(
+        max_context_tokens=100, count_tokens=lambda text: async_count(text[:9])
+    )
+    with pytest.raises(InvalidContextBudget):
+        augmenter.augment("q", candidates("a"), CONTEXT)
+
+
+def test_a_counter_may_count_as_numpy_does():
+    augmenter = ContextualAugmenter(max_context_tokens=100, count_tokens=lambda _: np.int64(7))
+    assert augmenter.augment("q", candidates("a"), CONTEXT).tokens == 7
+
+
+def test_a_negative_budget_of_the_request_is_refused():
+    with pytest.raises(InvalidContextBudget):
+        ContextualAugmenter().augment("q", candidates("a"), replace(CONTEXT, budget=-1))
 
 
 def test_a_counter_may_return_zero():
