@@ -15,6 +15,7 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import Fused, LaneResult, fuse_rankings
 from ragchat_retrieval.policy import gather
+from ragchat_retrieval.stages import beside
 from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ T = TypeVar("T")
 
 CONCURRENT_QUERIES = 4
 """How many queries of one batch are in a store at a time."""
+
+MANY = 2_000
+"""Beyond so many hits or candidates, lists of them are worked on beside the event loop."""
 
 _INLINE_CHARACTERS = 10_000
 """Up to so much text, a few milliseconds, is analysed on the event loop."""
@@ -99,6 +103,15 @@ class LaneSearch:
                 keyword[position] = lane
         if vectors is not None and self.fusion.completes:
             keyword, vector = await self._complete(asked, vectors, keyword, vector)
+        size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
+        return await beside(size > MANY, self._fused, queries, keyword, vector)
+
+    def _fused(
+        self,
+        queries: Sequence[Query],
+        keyword: Sequence[LaneResult | None],
+        vector: Sequence[LaneResult | None],
+    ) -> list[Ranking]:
         return [
             Ranking(query, self._floor(self.fusion.fuse(k, v), k, v), k, v)
             for query, k, v in zip(queries, keyword, vector, strict=True)
@@ -110,10 +123,9 @@ class LaneSearch:
             len(query.lexical or query.text) + sum(len(c.text) for c in query.context)
             for query in queries
         )
-        if size <= _INLINE_CHARACTERS:
-            return [weighted_terms(query, self.analyzer) for query in queries]
-        return await asyncio.to_thread(
-            lambda: [weighted_terms(query, self.analyzer) for query in queries]
+        return await beside(
+            size > _INLINE_CHARACTERS,
+            lambda: [weighted_terms(query, self.analyzer) for query in queries],
         )
 
     async def _keyword(self, asked: tuple[Query, Terms]) -> LaneResult | None:

@@ -6,7 +6,6 @@ retriever's candidates.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +15,7 @@ import numpy as np
 from ragchat_retrieval.diversity import cap_per_group, drop_near_duplicates, mmr
 from ragchat_retrieval.explain import MMRExplanation
 from ragchat_retrieval.rerank import Reranked
+from ragchat_retrieval.stages import beside
 from ragchat_retrieval.values import indexed_text
 from ragchat_retrieval.vectors import normalise
 
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 4096
 """Bounds the matrix of word counts: 16 KiB a passage."""
+
+_FEW = 20
+"""So many candidates are compared with one another on the event loop."""
+
+_MANY = 1_000
+"""Beyond so many candidates, lists of them are worked on beside the event loop."""
 
 
 class Shelf(Protocol):
@@ -87,11 +93,16 @@ async def finish(
         ranked = await _rerank(query, ranked, options, run)
     if (options.near_duplicates is not None or options.mmr is not None) and ranked:
         known = await shelf.vectors([candidate.passage for candidate in ranked])
-        ranked = await asyncio.to_thread(_spread, query, ranked, options, known, analyzer)
+        much = len(ranked) > _FEW
+        ranked = await beside(much, _spread, query, ranked, options, known, analyzer)
     if options.per_document is not None:
         groups = [c.passage.document_id or c.passage.id for c in ranked]
         ranked = [ranked[i] for i in cap_per_group(groups, options.per_document)]
     ranked = await _cut(ranked, query.top_k, options.neighbours, shelf)
+    return await beside(len(ranked) > _MANY, _with_final_ranks, ranked)
+
+
+def _with_final_ranks(ranked: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(
         c if c.explain is None else replace(c, explain=replace(c.explain, final_rank=position))
         for position, c in enumerate(ranked, start=1)

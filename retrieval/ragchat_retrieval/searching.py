@@ -6,7 +6,6 @@ reads against filter and scope, whatever the store promised.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,10 @@ from ragchat_retrieval.errors import InvalidSetting, ScopeViolation
 from ragchat_retrieval.explain import Explanation, KeywordExplanation, LaneExplanation
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.identity import check_identity
-from ragchat_retrieval.lanes import LaneSearch, Ranking
+from ragchat_retrieval.lanes import MANY, LaneSearch, Ranking
 from ragchat_retrieval.lexical import Analyzer
 from ragchat_retrieval.ranking import finish
+from ragchat_retrieval.stages import beside
 from ragchat_retrieval.values import Candidate, Lines, Span, indexed_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _WORDS = Analyzer(language=None)
 """Words as they stand, for the overlap in explanations."""
+
+_FEW = 20
+"""So many passages are analysed for their explanations on the event loop."""
 
 _ALL = 2**31 - 1
 """Ordinals around a passage that take in its whole document."""
@@ -84,13 +87,8 @@ class Searcher:
         query = ranking.query
         depth = None if options.reorders or options.neighbours else query.top_k
         passages = await self._read(ranking, depth)
-        why: Sequence[Explanation | None] = [None] * len(passages)
-        if options.explain:
-            why = await asyncio.to_thread(_explanations, ranking, passages)
-        candidates = [
-            Candidate(passage, item.score, explain=explanation)
-            for (item, passage), explanation in zip(passages, why, strict=True)
-        ]
+        much = len(passages) > MANY or (options.explain and len(passages) > _FEW)
+        candidates = await beside(much, _candidates, ranking, passages, options.explain)
         shelf = StoreShelf(self.store, query.scope)
         return await finish(query, candidates, options, run, shelf=shelf, analyzer=self.analyzer)
 
@@ -125,13 +123,7 @@ class Searcher:
         while position < len(fused) and (depth is None or len(read) < depth):
             batch = fused[position : None if depth is None else position + depth - len(read)]
             known = await self.store.get([item.passage_id for item in batch], scope=query.scope)
-            for item in batch:
-                passage = known.get(item.passage_id)
-                if passage is None:
-                    continue  # removed by a writer since the lanes ran
-                if bounds and not bounds.matches_passage(passage):
-                    raise ScopeViolation(passage.id)
-                read.append((item, passage))
+            read += await beside(len(batch) > MANY, _checked, batch, known, bounds)
             position += len(batch)
         return read
 
@@ -216,6 +208,36 @@ def covered(passages: Sequence[Passage], text: str) -> Span | None:
             return None
         spans.append(span)
     return Span(spans[0].start, max(span.end for span in spans))
+
+
+def _checked(
+    batch: Sequence[Fused], known: Mapping[str, Passage], bounds: Filter
+) -> list[tuple[Fused, Passage]]:
+    """Returns what was found with its passages, without what a writer has removed meanwhile.
+
+    Raises:
+        ScopeViolation: A passage lies outside filter or scope.
+    """
+    found = [(item, known[item.passage_id]) for item in batch if item.passage_id in known]
+    if bounds:
+        for _, passage in found:
+            if not bounds.matches_passage(passage):
+                raise ScopeViolation(passage.id)
+    return found
+
+
+def _candidates(
+    ranking: Ranking,
+    passages: Sequence[tuple[Fused, Passage]],
+    explain: bool,  # noqa: FBT001 - handed on by position
+) -> list[Candidate]:
+    why: Sequence[Explanation | None] = [None] * len(passages)
+    if explain:
+        why = _explanations(ranking, passages)
+    return [
+        Candidate(passage, item.score, explain=explanation)
+        for (item, passage), explanation in zip(passages, why, strict=True)
+    ]
 
 
 def _explanations(ranking: Ranking, passages: Sequence[tuple[Fused, Passage]]) -> list[Explanation]:

@@ -67,6 +67,11 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kw
     return cast("T", result)
 
 
+async def beside(much: bool, work: Callable[..., T], /, *args: Any) -> T:  # noqa: FBT001 - it is the point
+    """Calls a function of ours: in a worker thread if there is much to do, else at once."""
+    return await asyncio.to_thread(work, *args) if much else work(*args)
+
+
 def _called(stage: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
     try:
         return stage(*args, **kwargs)

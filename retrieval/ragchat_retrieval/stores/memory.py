@@ -43,6 +43,7 @@ T = TypeVar("T")
 # Up to about a millisecond of work is done at once; more goes to a worker thread, which costs a
 # tenth of that.
 _INLINE_ROWS = 200_000
+_INLINE_HITS = 2_000
 _INLINE_FLOATS = 2_000_000
 _INLINE_TESTS = 2_000
 _INLINE_WRITES = 1_000
@@ -262,6 +263,7 @@ class MemoryStore:
             work,
             small=len(terms) <= _INLINE_TERMS
             and snapshot.rows <= _INLINE_ROWS
+            and min(limit, snapshot.rows) <= _INLINE_HITS
             and snapshot.mask_cost(filter, scope) <= _INLINE_TESTS,
         )
 
