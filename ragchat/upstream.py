@@ -209,6 +209,8 @@ class _Worker:
             return await asyncio.to_thread(self._run, work, opens=opens)
         except asyncio.CancelledError:
             self._closing = True
+            if opens:  # the thread may be out already, with a stream that nobody else knows of
+                await asyncio.to_thread(self.close)
             raise
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -555,6 +556,30 @@ async def test_a_sync_call_that_returns_after_its_consumer_was_cancelled_is_clos
             await task
     hold.set()
     assert await asyncio.to_thread(upstream.closed.wait, GUARD)
+    assert upstream.closes == 1
+
+
+async def test_a_sync_call_that_has_returned_unnoticed_is_closed_on_cancellation():
+    """Its thread is out already when the consumer is cancelled, and its result not yet in."""
+    reached, hold = threading.Event(), threading.Event()
+    upstream = SyncUpstream("a")
+
+    def create(**params):
+        reached.set()
+        assert hold.wait(GUARD)
+        return upstream
+
+    pool = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(pool)
+    task = asyncio.create_task(anext(prepared().stream(create)))
+    async with asyncio.timeout(GUARD):
+        while not reached.is_set():
+            await asyncio.sleep(0)
+        hold.set()
+        pool.submit(int).result(GUARD)  # the only thread is free again, and the loop knows nothing
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
     assert upstream.closes == 1
 
 
