@@ -561,20 +561,19 @@ async def test_a_sync_call_that_returns_after_its_consumer_was_cancelled_is_clos
 
 async def test_a_sync_call_that_has_returned_unnoticed_is_closed_on_cancellation():
     """Its thread is out already when the consumer is cancelled, and its result not yet in."""
-    reached, hold = threading.Event(), threading.Event()
+    loop, reached, hold = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     upstream = SyncUpstream("a")
 
     def create(**params):
-        reached.set()
+        loop.call_soon_threadsafe(reached.set)
         assert hold.wait(GUARD)
         return upstream
 
     pool = ThreadPoolExecutor(1)
-    asyncio.get_running_loop().set_default_executor(pool)
+    loop.set_default_executor(pool)
     task = asyncio.create_task(anext(prepared().stream(create)))
     async with asyncio.timeout(GUARD):
-        while not reached.is_set():
-            await asyncio.sleep(0)
+        await reached.wait()
         hold.set()
         pool.submit(int).result(GUARD)  # the only thread is free again, and the loop knows nothing
         task.cancel()
