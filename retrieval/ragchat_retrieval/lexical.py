@@ -45,6 +45,9 @@ K1: Final = 1.2
 B: Final = 0.75
 """BM25's normalisation by length (as `K1`)."""
 
+_VERSION: Final = "ragchat1"
+"""Begins the name of every analysis by the rules above; other rules need another."""
+
 MAX_TERM: Final = 128
 """A longer term is cut after this many characters, so that every store can keep it."""
 
@@ -184,7 +187,15 @@ class Analyzer:
     @property
     def name(self) -> str:
         """Names the analysis, for an index's identity."""
-        return f"ragchat1:{self.language or 'none'}"
+        return f"{_VERSION}:{self.language or 'none'}"
+
+    @classmethod
+    def named(cls, name: str) -> Analyzer | None:
+        """Returns the analyzer with this name; None if it is not one of this version's."""
+        prefix, _, language = name.partition(":")
+        if prefix != _VERSION or (language != "none" and language not in Stemmer.algorithms()):
+            return None
+        return cls(None if language == "none" else language)
 
     def terms(self, text: str) -> list[str]:
         """Returns the terms of a text in order, with repetitions; none for a text of stop words."""

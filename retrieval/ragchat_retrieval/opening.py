@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,6 @@ from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Generator
     from types import TracebackType
 
@@ -29,7 +29,11 @@ class Opening:
         self._index = index
 
     async def _open(self) -> HybridIndex:
-        await self._index.store.identity()  # the first touch: a wrong file or URL fails here
+        try:
+            await self._index.store.identity()  # the first touch: a wrong file or URL fails here
+        except BaseException:
+            await self._index.aclose()
+            raise
         return self._index
 
     def __await__(self) -> Generator[None, None, HybridIndex]:
@@ -47,6 +51,18 @@ class Opening:
         await self._index.aclose()
 
 
+class _Opened(HybridIndex):
+    """An index whose embedder nobody else knows, and which therefore closes it."""
+
+    async def aclose(self) -> None:
+        try:
+            await super().aclose()
+        finally:
+            close = getattr(self.embedder, "aclose", None)
+            if close is not None:
+                await close()
+
+
 def open_index(
     url: str | os.PathLike[str],
     *,
@@ -62,6 +78,7 @@ def open_index(
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.
+            One from the environment is closed with the index.
         splitter: Cuts documents; None takes the profile recommended for the embedder.
         read_only: Refuse every write.
 
@@ -69,12 +86,13 @@ def open_index(
         An async context manager that is also awaitable; nothing is opened before.
 
     Raises:
-        InvalidSetting: The URL's scheme names no store.
+        InvalidSetting: The URL's scheme names no store, or a store in memory is to be read-only.
         NotAStore: On entering: the file exists and is something else.
     """
-    chosen = embedder_from_env() if embedder == "env" else embedder
-    store = _store(str(url), corpus=corpus, read_only=read_only)
-    return Opening(HybridIndex(store, embedder=chosen, splitter=splitter))
+    store = _store(os.fspath(url), corpus=corpus, read_only=read_only)
+    if embedder == "env":
+        return Opening(_Opened(store, embedder=embedder_from_env(), splitter=splitter))
+    return Opening(HybridIndex(store, embedder=embedder, splitter=splitter))
 
 
 def in_memory(dim: int = QUICKSTART_DIMENSION) -> HybridIndex:
@@ -96,10 +114,12 @@ def quickstart() -> HybridIndex:
 def _store(url: str, *, corpus: str, read_only: bool) -> Store:
     scheme = match[1].lower() if (match := _SCHEME.match(url)) else "sqlite"
     if scheme == "memory":
+        if read_only:
+            raise InvalidSetting("read_only", "a store in memory is empty until it is written")
         return MemoryStore(corpus=corpus)
     if scheme != "sqlite":
         raise InvalidSetting("url", f"no store for scheme {scheme!r}; use a path or memory://")
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
 
-    path = url.removeprefix("sqlite://")
+    path = url[match.end() :] if match else url
     return SQLiteStore(path, corpus=corpus, read_only=read_only)

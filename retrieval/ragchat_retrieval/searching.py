@@ -46,6 +46,9 @@ class Searcher:
     """Searches a corpus under given settings."""
 
     store: Store
+    stored: Identity | None
+    """What the corpus was written with; None if nothing was ever written."""
+
     identity: Identity
     """What the caller works with."""
 
@@ -63,8 +66,8 @@ class Searcher:
             IdentityMismatch: The corpus was written with other settings.
             InvalidSetting: The store has no keyword lane and there is no embedder.
         """
-        stored = await self.store.identity() if queries else None
-        if stored is None:  # nothing asked, or nothing was ever written
+        stored = self.stored
+        if stored is None or not queries:
             return [Ranking(query) for query in queries]
         check_identity(stored, self.identity, store=self.store.name)
         fusion = options.fusion or self.fusion

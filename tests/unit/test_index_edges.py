@@ -8,19 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ragchat_retrieval import searching
+from ragchat_retrieval import opening, searching
 from ragchat_retrieval.chunking import HeadingSplitter, ParagraphSplitter, WholeText
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import (
     DeadlineExceeded,
     IdentityMismatch,
     InvalidSetting,
+    NotAStore,
     ScopeViolation,
     StoreUnavailable,
 )
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
+from ragchat_retrieval.opening import open_index
 from ragchat_retrieval.pipeline import fallback
 from ragchat_retrieval.policy import Policy, StagePolicy, current_run
 from ragchat_retrieval.ports import Capabilities
@@ -389,3 +392,63 @@ async def test_odd_texts_are_searched_without_a_fault(text):
     await index.ingest(Document("a", "tea"), Document("b", "---"), Document("c", "?!"))
     await index.search(text)
     await index.search(f"tea {text}", mmr=0.5, explain=True, neighbours=1)
+
+
+# --- opening ---
+
+
+async def test_an_index_without_settings_adopts_the_analysis_of_its_corpus(store):
+    german = Analyzer("german")
+    await index_on(store, analyzer=german).ingest(Document("a", "Die Häuser am Meer"))
+    adopting = index_on(store)
+    assert len(await adopting.search("Haus")) == 1
+    assert adopting.analyzer == german
+    assert (await adopting.ingest(Document("b", "Zwei Bäume"))).documents == 1
+    assert len(await adopting.search("Baum")) == 1
+    with pytest.raises(IdentityMismatch):
+        await index_on(store, analyzer=Analyzer("english")).search("Haus")
+    await adopting.reset()
+    assert not await adopting.search("house")
+    assert adopting.analyzer == DEFAULT_ANALYZER
+
+
+async def test_an_embedder_from_the_environment_is_closed_with_the_index(monkeypatch):
+    closed = []
+
+    class Served(HashingEmbedder):
+        async def aclose(self):
+            closed.append(self)
+
+    mine = Served(8)
+    monkeypatch.setattr(opening, "embedder_from_env", lambda: Served(8))
+    async with open_index("memory://"):
+        pass
+    assert len(closed) == 1
+    async with open_index("memory://", embedder=mine):
+        pass
+    assert mine not in closed
+
+
+async def test_what_cannot_be_opened_is_closed_again(tmp_path, monkeypatch):
+    closed = []
+    whole = SQLiteStore.aclose
+
+    async def counted(self):
+        closed.append(self)
+        await whole(self)
+
+    monkeypatch.setattr(SQLiteStore, "aclose", counted)
+    path = tmp_path / "notes.md"
+    path.write_text("# Notes")
+    with pytest.raises(NotAStore):
+        async with open_index(path, embedder=None):
+            raise AssertionError
+    assert len(closed) == 1
+
+
+async def test_the_scheme_of_a_url_may_be_in_either_case(tmp_path):
+    async with open_index(f"SQLite://{tmp_path}/kb.sqlite", embedder=None) as index:
+        await index.ingest(Document("a", "tea"))
+    assert (tmp_path / "kb.sqlite").is_file()
+    with pytest.raises(InvalidSetting, match="read_only"):
+        open_index("memory://", embedder=None, read_only=True)

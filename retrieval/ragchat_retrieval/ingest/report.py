@@ -60,6 +60,9 @@ class IngestReport:
     too_long: int = 0
     """Passages longer than the embedder's window; their end is invisible to the vector lane."""
 
+    blank: int = 0
+    """Documents that gave no passages, because there is no text in them; they are not stored."""
+
     def __add__(self, other: IngestReport) -> IngestReport:
         return IngestReport(
             documents=self.documents + other.documents,
@@ -68,4 +71,5 @@ class IngestReport:
             deleted=self.deleted + other.deleted,
             errors=self.errors + other.errors,
             too_long=self.too_long + other.too_long,
+            blank=self.blank + other.blank,
         )
