@@ -25,7 +25,7 @@ from ragchat.request import ChatRequest
 from ragchat.transforms.history import HistoryExpansionTransformer
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.foreign import candidates_of, for_foreign, query_of
+from ragchat_retrieval.foreign import query_of, retrieved
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.stages import call_stage, is_async_callable
 from ragchat_retrieval.text import clean_query
@@ -34,11 +34,9 @@ from ragchat_retrieval.values import Candidate, Query, SearchResult
 if TYPE_CHECKING:
     from ragchat.prepared import Skipped
     from ragchat.transforms.base import ConversationTransformer
+    from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.options import FilterLike
-    from ragchat_retrieval.trace import Degradation, StageEvent
-
-Retriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
-"""Finds candidates for a query, best first; async or sync."""
+    from ragchat_retrieval.trace import StageEvent
 
 Gate: TypeAlias = Callable[[ConversationQuery], Awaitable[bool] | bool]
 """Says whether a turn needs retrieval at all."""
@@ -67,7 +65,7 @@ class Preparer:
         InvalidSetting: A stage is not callable, the listener is async, or `top_k` is no integer.
     """
 
-    retriever: Retriever
+    retriever: AnyRetriever
     """An index's ``retriever(…)``, or any function of a query."""
 
     augmenter: Augmenter = field(default_factory=ContextualAugmenter, kw_only=True)
@@ -99,17 +97,7 @@ class Preparer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scope", Filter.of(self.scope))
         object.__setattr__(self, "filter", Filter.of(self.filter))
-        for name in ("retriever", "augmenter"):
-            if not callable(getattr(self, name)):
-                raise InvalidSetting(name, "must be callable")
-        for name in ("query_transformer", "gate", "on_stage"):
-            stage = getattr(self, name)
-            if stage is not None and not callable(stage):
-                raise InvalidSetting(name, "must be callable, or None")
-        if is_async_callable(self.on_stage):
-            raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
-        if self.top_k is not None and type(self.top_k) is not int:
-            raise InvalidSetting("top_k", "must be an integer, or None")
+        _check_kinds(self)
 
     def with_options(
         self,
@@ -163,9 +151,21 @@ class Preparer:
             return await _Preparation(self, snapshot, run).prepared()
 
 
+def _check_kinds(preparer: Preparer) -> None:
+    for name in ("retriever", "augmenter", "query_transformer", "gate", "on_stage"):
+        stage = getattr(preparer, name)
+        optional = name not in {"retriever", "augmenter"}
+        if not callable(stage) and not (optional and stage is None):
+            raise InvalidSetting(name, "must be callable" + (", or None" if optional else ""))
+    if is_async_callable(preparer.on_stage):
+        raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
+    if preparer.top_k is not None and type(preparer.top_k) is not int:
+        raise InvalidSetting("top_k", "must be an integer, or None")
+
+
 @dataclass(frozen=True, slots=True)
 class _Preparation:
-    """One request on its way."""
+    """One request on its way: `prepared` is the recipe, and its steps follow in order."""
 
     preparer: Preparer
     request: ChatRequest
@@ -174,30 +174,23 @@ class _Preparation:
     async def prepared(self) -> PreparedRequest:
         if not clean_query(self.request.question):
             return self._without_text()
-        conversation = ConversationQuery(self._query(), self.request.history)
-        if not await self._wanted(conversation):
+        conversation = self._conversation()
+        if not await self._gate(conversation):
             return self._unchanged("gate")
-        if getattr(self.preparer.augmenter, "rewrites", False):
-            self.request.check_takes_text()
-        query = await self._transformed(conversation)
+        self._check_takes_text()
+        query = await self._transform(conversation)
         if query is None:
             return self._unchanged("transform")
-        found = await self._retrieved(query)
-        augmentation = await self._augmented(found)
+        found = await self._retrieve(query)
+        augmentation = await self._augment(found)
         return self._written_back(augmentation, found)
 
-    def _without_text(self) -> PreparedRequest:
-        if not getattr(self.preparer.augmenter, "keeps_message", False):
-            raise InvalidAugmentation("the final user message has no text to search for")
-        return self._unchanged("no text")
+    def _conversation(self) -> ConversationQuery:
+        options, question = self.preparer, self.request.question
+        query = Query(question, filter=options.filter, scope=options.scope, top_k=options.top_k)
+        return ConversationQuery(query, self.request.history)
 
-    def _query(self) -> Query:
-        options = self.preparer
-        return Query(
-            self.request.question, filter=options.filter, scope=options.scope, top_k=options.top_k
-        )
-
-    async def _wanted(self, conversation: ConversationQuery) -> bool:
+    async def _gate(self, conversation: ConversationQuery) -> bool:
         gate = self.preparer.gate
         if gate is None:
             return True
@@ -210,65 +203,57 @@ class _Preparation:
 
         return await self.run.stage("gate", decide, fallback=lambda: True)
 
-    async def _transformed(self, conversation: ConversationQuery) -> Query | None:
-        transformer = self.preparer.query_transformer
+    def _check_takes_text(self) -> None:
+        if getattr(self.preparer.augmenter, "rewrites", False):
+            self.request.check_takes_text()
+
+    async def _transform(self, conversation: ConversationQuery) -> Query | None:
+        transformer, asked = self.preparer.query_transformer, conversation.query
         if transformer is None:
-            return conversation.query
+            return asked
 
         async def transform() -> Query | None:
             query: object = await call_stage(transformer, conversation)
-            caller = conversation.query
-            return None if query is None else query_of(query, caller, stage="transform")
+            return None if query is None else query_of(query, asked, stage="transform")
 
-        return await self.run.stage("transform", transform, fallback=lambda: conversation.query)
+        return await self.run.stage("transform", transform, fallback=lambda: asked)
 
-    async def _retrieved(self, query: Query) -> SearchResult:
-        retriever = self.preparer.retriever
-
-        async def retrieve() -> SearchResult:
-            asked = for_foreign(retriever, query)
-            result: Sequence[Candidate] = await call_stage(retriever, asked)
-            valid = tuple(candidates_of(result, query))
-            if query.top_k is not None:
-                valid = valid[: max(0, query.top_k)]
-            if not isinstance(result, SearchResult):
-                return SearchResult(valid, queries=(asked,))
-            return replace(result, candidates=valid, queries=result.queries or (asked,))
-
+    async def _retrieve(self, query: Query) -> SearchResult:
         return await self.run.whole(
-            "retrieve", retrieve, count=lambda found: {"candidates": len(found)}
+            "retrieve",
+            lambda: retrieved(self.preparer.retriever, query),
+            count=lambda found: {"candidates": len(found)},
         )
 
-    async def _augmented(self, found: SearchResult) -> Augmentation:
-        context = AugmentContext(
-            model=self.request.model, count_tokens=counter_of(self.request.model)
-        )
+    async def _augment(self, found: SearchResult) -> Augmentation:
+        augmenter, request = self.preparer.augmenter, self.request
+        context = AugmentContext(model=request.model, count_tokens=counter_of(request.model))
 
         async def augment() -> Augmentation:
-            question = self.request.question
-            result: object = await call_stage(
-                self.preparer.augmenter, question, found.candidates, context
-            )
-            return augmentation_of(result)
+            made: object = await call_stage(augmenter, request.question, found.candidates, context)
+            return augmentation_of(made)
 
         return await self.run.stage(
             "augment", augment, fallback=lambda: Augmentation(None), count=_counts
         )
 
     def _written_back(self, augmentation: Augmentation, found: SearchResult) -> PreparedRequest:
-        question, text = self.request.question, augmentation.text
-        request = self.request
-        if text is not None and text != question:
+        request, text = self.request, augmentation.text
+        if text is not None and text != request.question:
             request = request.with_question(text)
-        record = self.run.record
         retrieval = Retrieval(
             candidates=found.candidates,
             citations=augmentation.citations,
             queries=found.queries,
-            degraded=_distinct(*record.degraded, *found.degraded),
-            trace=record.trace(),
+            degraded=tuple(dict.fromkeys((*self.run.record.degraded, *found.degraded))),
+            trace=self.run.record.trace(),
         )
-        return PreparedRequest(request, question, retrieval)
+        return PreparedRequest(request, self.request.question, retrieval)
+
+    def _without_text(self) -> PreparedRequest:
+        if not getattr(self.preparer.augmenter, "keeps_message", False):
+            raise InvalidAugmentation("the final user message has no text to search for")
+        return self._unchanged("no text")
 
     def _unchanged(self, skipped: Skipped) -> PreparedRequest:
         record = self.run.record
@@ -281,7 +266,3 @@ class _Preparation:
 def _counts(augmentation: Augmentation) -> dict[str, int]:
     tokens = {} if augmentation.tokens is None else {"tokens": augmentation.tokens}
     return {"citations": len(augmentation.citations), **tokens}
-
-
-def _distinct(*degradations: Degradation) -> tuple[Degradation, ...]:
-    return tuple(dict.fromkeys(degradations))

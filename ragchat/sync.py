@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    from ragchat.prepare import Augmenter, Gate, Retriever
+    from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import Retrieval
     from ragchat.transforms import ConversationTransformer
     from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.index import HybridIndex as AsyncHybridIndex
     from ragchat_retrieval.index import IndexDescription
     from ragchat_retrieval.ingest.report import IngestReport
@@ -92,7 +93,7 @@ class Preparer:
         preparer: The async one behind it.
     """
 
-    def __init__(self, retriever: Retriever, **options: Unpack[PreparerOptions]) -> None:
+    def __init__(self, retriever: AnyRetriever, **options: Unpack[PreparerOptions]) -> None:
         self.preparer = AsyncPreparer(retriever, **options)
 
     def prepare(self, request: object = None, /, **params: Any) -> PreparedRequest:

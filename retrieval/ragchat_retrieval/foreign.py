@@ -5,11 +5,16 @@ Nothing here knows of an index, so that whoever takes functions as stages can us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from ragchat_retrieval.errors import InvalidCandidates, InvalidQuery, ScopeViolation
-from ragchat_retrieval.values import Candidate, Query
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.values import Candidate, Query, SearchResult
+
+AnyRetriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
+"""Finds candidates for a query, best first; async or sync."""
 
 
 def for_foreign(retriever: object, query: Query) -> Query:
@@ -40,6 +45,28 @@ def candidates_of(result: object, query: Query) -> list[Candidate]:
         if bounds and not bounds.matches_passage(candidate.passage):
             raise ScopeViolation(candidate.passage.id)
     return list(result)
+
+
+async def retrieved(retriever: AnyRetriever, query: Query) -> SearchResult:
+    """Asks any retriever, sync or async, and checks what it returned.
+
+    Args:
+        retriever: Returns a `SearchResult` or any sequence of candidates.
+        query: What it is asked, as `for_foreign` shows it; the result has at most its `top_k`.
+
+    Raises:
+        InvalidCandidates: It returned no sequence of candidates.
+        ScopeViolation: A passage lies outside the query's filter or scope.
+        BaseException: What the retriever raised.
+    """
+    asked = for_foreign(retriever, query)
+    result: Sequence[Candidate] = await call_stage(retriever, asked)
+    valid = tuple(candidates_of(result, query))
+    if query.top_k is not None:
+        valid = valid[: max(0, query.top_k)]
+    if not isinstance(result, SearchResult):
+        return SearchResult(valid, queries=(asked,))
+    return replace(result, candidates=valid, queries=result.queries or (asked,))
 
 
 def query_of(result: object, caller: Query, *, stage: str) -> Query:
