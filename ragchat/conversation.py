@@ -86,7 +86,8 @@ def message_text(message: Foreign) -> str:
 def render_content(message: Foreign) -> str:
     """Returns a message's content as text: media and tool calls by name, reasoning left out."""
     shown = [text for kind, text in _parts(message) if text and kind != "reasoning"]
-    calls = [*(read(message, "tool_calls") or ())]
+    called = read(message, "tool_calls")
+    calls = [*called] if isinstance(called, Sequence) and not isinstance(called, str) else []
     if (legacy := read(message, "function_call")) is not None:
         calls.append({"function": legacy})
     return "\n".join([*shown, *map(_tool_call, calls)]).strip()

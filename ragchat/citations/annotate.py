@@ -58,10 +58,12 @@ def title_of(passage: Passage) -> str:
 def url_of(passage: Passage) -> str:
     """Returns the source if it is an http(s) URL, else `document_address`.
 
-    Any other scheme, such as ``javascript:``, never becomes a link.
+    Any other scheme, such as ``javascript:``, never becomes a link, and neither does a source with
+    control characters or marks that change the direction of writing.
     """
     source = (passage.source or "").strip()
-    return source if _WEB.fullmatch(source) else document_address(passage)
+    is_link = _WEB.fullmatch(source) and source.isprintable()
+    return source if is_link else document_address(passage)
 
 
 def document_address(passage: Passage) -> str:

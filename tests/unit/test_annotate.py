@@ -64,6 +64,8 @@ def test_the_title_falls_back_to_source_then_id(passage: Passage, title: str):
         "http://",
         "//h/x",
         "https://a b",
+        "https://h/\u202egpj.exe",
+        "https://h/\x1b]8;;x",
     ],
 )
 def test_only_http_and_https_sources_become_links(source: str | None):

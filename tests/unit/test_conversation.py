@@ -91,6 +91,13 @@ def test_texts_of_a_message_are_joined_by_newlines():
     assert message_text(WEATHER[1]) == ""
 
 
+@pytest.mark.parametrize("calls", [True, 3, "call", {"a": 1}, None, 1.5])
+def test_tool_calls_that_are_no_list_are_none(calls):
+    message = {"role": "assistant", "content": "Wait.", "tool_calls": calls}
+    assert render_content(message) == "Wait."
+    assert render_history([message, {"role": "tool", "content": "x"}]) == "assistant: Wait."
+
+
 def test_custom_and_legacy_tool_calls_are_named_too():
     custom = {"id": "1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
     legacy = {"role": "assistant", "function_call": {"name": "f", "arguments": None}}
