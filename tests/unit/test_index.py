@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ragchat_retrieval.chunking import ParagraphSplitter, WholeText
-from ragchat_retrieval.embedders import HashingEmbedder
+from ragchat_retrieval.embedders import CachedEmbedder, HashingEmbedder
 from ragchat_retrieval.errors import (
     DuplicateDocumentID,
     EmbeddingError,
@@ -469,6 +469,32 @@ async def test_opening_by_url_is_awaitable_and_a_context_manager():
     await index.aclose()
     with pytest.raises(InvalidSetting, match="scheme"):
         open_index("nosuch://x", embedder=None)
+
+
+class Narrow(HashingEmbedder):
+    """Reads few tokens, and counts each character as one."""
+
+    max_tokens = 64
+
+    def count_tokens(self, text):
+        return len(text) + 2
+
+
+async def test_passages_fit_the_window_as_the_embedder_itself_counts_it():
+    """Another vocabulary's count would be off, and the end of a passage unseen."""
+    text = "The kettle is on; it boils in a while. " * 20
+    for embedder in (Narrow(16), CachedEmbedder(Narrow(16))):
+        report = await HybridIndex(embedder=embedder).ingest(Document("d", text))
+        assert report.passages > 10
+        assert report.too_long == 0
+
+
+async def test_documents_without_text_are_counted():
+    index = HybridIndex()
+    report = await index.ingest(Document("a", "Tea"), Document("b", ""), Document("c", " \n"))
+    assert (report.documents, report.blank, report.deleted) == (1, 2, 0)
+    report = await index.ingest(Document("a", ""))
+    assert (report.documents, report.blank, report.deleted) == (0, 1, 1)
 
 
 async def test_a_description_says_what_limits_the_index():

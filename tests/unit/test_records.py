@@ -251,10 +251,10 @@ async def test_settings_that_cannot_work_are_refused(settings):
 
 
 def test_reports_add_up():
-    first = IngestReport(1, 2, 3, 4, (IngestError("a", "E"),), 5)
-    second = IngestReport(10, 20, 30, 40, (IngestError("b", "E"),), 50)
+    first = IngestReport(1, 2, 3, 4, (IngestError("a", "E"),), 5, 6)
+    second = IngestReport(10, 20, 30, 40, (IngestError("b", "E"),), 50, 60)
     assert first + second == IngestReport(
-        11, 22, 33, 44, (IngestError("a", "E"), IngestError("b", "E")), 55
+        11, 22, 33, 44, (IngestError("a", "E"), IngestError("b", "E")), 55, 66
     )
     assert first + IngestReport() == first
 
