@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.index import HybridIndex
 
 NO_MODEL = (
-    "no chat model is configured (--model or RAGCHAT_MODEL): these are the documents' own sentences"
+    "no chat model is configured (--model or RAGCHAT_MODEL): "
+    "answers are the documents' own sentences"
 )
 
 ENDINGS = {

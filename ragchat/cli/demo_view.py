@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 LABEL = 10
 """Columns of the labels."""
+
+CONTEXT = (
+    "Earlier turns join the search, each at its weight in either lane; "
+    "“at most” is less the closer a turn is to the question."
+)
 
 LEAST_SHOWN = 30
 """Characters of a turn that are shown however narrow the terminal is."""
@@ -58,11 +64,13 @@ def show_turn(face: Face, number: int, turn: Turn, model: str | None) -> None:
         room = face.out.width - LABEL
         lines = [Text(plain(query.text)), *(_context(context, room) for context in query.context)]
         section(face, "Query", Text("\n").join(lines))
+        if query.context and number == 2:  # noqa: PLR2004 - where it is first seen
+            section(face, "", Text(CONTEXT, style="dim"))
     section(face, "Ranking", ranking_of(retrieval.candidates, face.out.width - LABEL))
     if turn.alone is not None:
         alone = f"Without the conversation the first would be: {heading(turn.alone.passage)}"
         section(face, "", Text(alone, style="dim"))
-    section(face, "Evidence", Text(_evidence(turn)))
+    section(face, "Evidence", _evidence(turn))
     section(face, "Answer", Text(plain(turn.answer), style="bold green"))
     if model is None and number == 1:
         section(face, "", Text(NO_MODEL[0].upper() + NO_MODEL[1:] + ".", style="dim"))
@@ -103,16 +111,22 @@ def _context(context: ContextText, room: int) -> Text:
     return Text.assemble(("+ ", "cyan"), f"“{shown}”", (f"  {said}", "dim"))
 
 
-def _evidence(turn: Turn) -> str:
+def _evidence(turn: Turn) -> Text:
+    """Returns how much of the ranking went into the prompt, and what did not fit."""
     retrieval = turn.prepared.retrieval
     used, found = len(retrieval.citations), len(retrieval.candidates)
-    return f"{used} of {found} passages, {turn.tokens} of {EVIDENCE_TOKENS} tokens"
+    said = Text(f"{used} of {found} passages, {turn.tokens} of {EVIDENCE_TOKENS} tokens")
+    inside = {passage.id for _, passage in retrieval.citations.items()}
+    for rank, candidate in enumerate(retrieval.candidates, 1):
+        if candidate.passage.id not in inside:
+            said.append(f"\nNo room for {rank}, {heading(candidate.passage)}", "dim")
+    return said
 
 
 def _source(face: Face, passage: Passage) -> Text:
     """Returns a passage with its place, its lines joined to paragraphs and wrapped anew."""
     width = face.out.width - (LABEL if face.wide else 2) - 2
-    lines = [Text(heading(passage), style="bold"), Text(_short(place(passage)), style="dim")]
+    lines = [Text(heading(passage), style="bold"), Text(_place(passage), style="dim")]
     for paragraph in plain(passage.text).strip().split("\n\n"):
         text = paragraph if paragraph.startswith(("|", "-")) else " ".join(paragraph.split())
         wrapped = Text(text).wrap(face.out, width)
@@ -120,6 +134,9 @@ def _source(face: Face, passage: Passage) -> Text:
     return Text("\n").join(lines)
 
 
-def _short(where: str) -> str:
-    """Returns a place relative to the current folder, if it lies below."""
-    return where.removeprefix(f"{Path.cwd()}{os.sep}")
+def _place(passage: Passage) -> str:
+    """Returns a place relative to the current folder if it lies below, else to its root's name."""
+    here = f"{Path.cwd()}{os.sep}"
+    if not (passage.source or "").startswith(here):
+        return place(replace(passage, source=None))
+    return place(passage).removeprefix(here)

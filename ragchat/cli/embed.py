@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
-from ragchat.cli.output import Face
+from ragchat.cli.output import Face, counted
 from ragchat.cli.running import CommandFailed, opened, require, run
+from ragchat_retrieval.embedders.local import is_installed
 
 
 def embed(
@@ -22,13 +23,13 @@ async def _embed(face: Face, index: str, corpus: str) -> None:
     require(index)
     async with opened(index, corpus, create=True) as opened_index:
         if opened_index.embedder is None:
-            raise CommandFailed(
-                'no embedder: pip install "ragchat-toolkit[local]", or set RAGCHAT_EMBEDDING_URL'
-            )
+            install = 'pip install "ragchat-toolkit[local]", or set RAGCHAT_EMBEDDING_URL'
+            cause = "RAGCHAT_EMBEDDING_PROVIDER is none" if is_installed() else install
+            raise CommandFailed(f"no embedder: {cause}")
         with face.progress("Embedding") as tell:
             given = await opened_index.embed(on_progress=tell)
         model = opened_index.embedder.model
     if face.json:
         face.document({"embedded": given, "model": model})
     else:
-        face.line(f"embedded {given} passage{'' if given == 1 else 's'} with {model}")
+        face.line(f"embedded {counted(given, 'passage')} with {model}")

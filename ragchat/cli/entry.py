@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from ragchat_retrieval.errors import MissingExtra
@@ -24,4 +25,16 @@ def main() -> None:
             raise
         sys.stderr.write(f"ragchat: {MissingExtra('cli', 'the command line')}\n")
         sys.exit(2)
-    app(prog_name="ragchat")
+    try:
+        app(prog_name="ragchat")
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Writes what is left, while it can still be told quietly that the reader went away."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -41,6 +41,11 @@ def one_line(text: str) -> str:
     return " ".join(plain(text).split())
 
 
+def counted(number: int, what: str) -> str:
+    """Returns a number with what it counts, in the plural but for 1."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _iso(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()

@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
-from ragchat.cli.output import Face
+from ragchat.cli.output import Face, counted
 from ragchat.cli.running import opened, require, run
 
 
 def remove(
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Document ids.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Document ids.")] = None,
     *,
     source: Annotated[
         str | None, typer.Option(help="Remove every document of this source instead.")
@@ -36,7 +34,7 @@ def remove(
         if face.json:
             face.document({"removed": count})
         else:
-            face.line(f"removed {count} document{'' if count == 1 else 's'}")
+            face.line(f"removed {counted(count, 'document')}")
 
     run(work(), face)
 
@@ -63,6 +61,6 @@ def reset(
         if face.json:
             face.document({"removed": before})
         else:
-            face.line(f"emptied; it held {before} document{'' if before == 1 else 's'}")
+            face.line(f"emptied; it held {counted(before, 'document')}")
 
     run(work(), face)

@@ -117,6 +117,11 @@ async def opened(url: str, corpus: str, *, create: bool = False) -> AsyncIterato
         yield index
 
 
+async def is_empty(index: HybridIndex) -> bool:
+    """Says whether there is nothing in a corpus that could be found."""
+    return not (await index.describe()).documents
+
+
 def require(url: str) -> None:
     """Raises `CommandFailed` if `url` is a path at which there is no index."""
     path = path_of(url)

@@ -21,7 +21,7 @@ from ragchat.cli.options import (
 )
 from ragchat.cli.output import Face, one_line, plain
 from ragchat.cli.records import candidate_record, degraded_records, heading, place
-from ragchat.cli.running import opened, run
+from ragchat.cli.running import is_empty, opened, run
 from ragchat_retrieval.fusion import Weighted
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ async def _search(
         result = await opened_index.search(
             query, top_k=top_k, filter=bounds, fusion=fusion, explain=explain
         )
+        empty = not result and await is_empty(opened_index)
     if face.json:
         face.document(
             {
@@ -106,7 +107,7 @@ async def _search(
     for degradation in result.degraded:
         face.note(f"{degradation.stage} lane left out: {degradation.reason}")
     if not result:
-        face.note("nothing found")
+        face.note(f"corpus {corpus!r} is empty" if empty else "nothing found")
         return
     if explain:
         face.show(ranking_of(result.candidates, face.out.width))
@@ -143,7 +144,7 @@ def ranking_of(candidates: Sequence[Candidate], width: int) -> RenderableType:
                 f"   keyword {_lane(_keyword(candidate))}",
                 f"   vector  {_lane(_vector(candidate))}",
             ]
-        return Text("\n".join(lines))
+        return Group(Text("\n".join(lines)), Text(LEGEND, style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name, columns in COLUMNS.items():
         table.add_column(name, no_wrap=True, width=columns)

@@ -201,13 +201,39 @@ def test_a_bad_file_is_reported_and_the_others_are_ingested(shell):
     assert report["documents"] == 1
     assert [error["id"].rpartition("/")[2] for error in report["errors"]] == ["bad.md"]
     done = shell("ingest", "notes")
-    assert "bad.md" in done.stderr
+    assert done.stderr.count("bad.md") == 1
 
 
 def test_a_single_file_can_be_ingested(shell):
     (shell.folder / "leave.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
     assert shell.json("ingest", "leave.md")["documents"] == 1
     assert shell.json("search", "25 days")["results"][0]["source"].endswith("leave.md")
+
+
+def test_one_thing_is_not_told_in_the_plural(shell):
+    (shell.folder / "leave.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
+    assert shell("ingest", "leave.md").stdout == "1 document read into 1 passage\n"
+
+
+def test_documents_without_text_are_counted_and_not_lost_in_silence(shell):
+    texts = ["Tea is grown in the hills.", "", " \n "]
+    records = [json.dumps({"_id": str(n), "text": text}) for n, text in enumerate(texts)]
+    (shell.folder / "notes.jsonl").write_text("\n".join(records), "utf-8")
+    done = shell("ingest", "notes.jsonl")
+    assert done.stdout == "1 document read into 1 passage, 2 without text\n"
+
+
+def test_a_second_folder_of_the_same_name_gets_a_root_of_its_own(shell):
+    for project, text in (("a", "Tea is green."), ("b", "Coffee is black.")):
+        (shell.folder / project / "docs").mkdir(parents=True)
+        (shell.folder / project / "docs" / "page.md").write_text(text, "utf-8")
+    shell.json("ingest", "a/docs")
+    assert "choose another root" in shell("ingest", "b/docs").stderr
+    assert shell.json("ingest", "b/docs", "--root", "b docs")["documents"] == 1
+    assert shell.json("stats")["documents"] == 2
+    (shell.folder / "a").rename(shell.folder / "c")
+    assert shell.json("ingest", "c/docs", "--moved")["errors"] == []
+    assert shell.json("stats")["documents"] == 2
 
 
 def test_stats_tell_what_the_index_holds(filled):
@@ -220,13 +246,14 @@ def test_stats_tell_what_the_index_holds(filled):
     assert known["embedding_model"] in shown
 
 
-def test_without_an_embedder_search_is_by_keywords_and_stats_name_the_remedy(shell):
+def test_without_an_embedder_search_is_by_keywords_and_stats_say_so(shell):
     env = {"RAGCHAT_EMBEDDING_PROVIDER": "none"}
     shell.json("ingest", str(CORPUS), **env)
     assert shell.json("search", "quietest grinder", **env)["results"]
     known = shell.json("stats", **env)
     assert known["vectors"] == 0
-    assert "ragchat-toolkit[local]" in " ".join(known["notes"])
+    assert "keyword search only" in " ".join(known["notes"])
+    assert "RAGCHAT_EMBEDDING_PROVIDER is none" in shell("embed", **env).stderr
     assert shell.json("embed")["embedded"] == known["passages"]
     assert shell.json("stats")["vectors"] == known["passages"]
 
@@ -285,6 +312,21 @@ def test_nothing_found_is_no_failure(filled):
     assert "nothing found" in done.stderr
 
 
+def test_an_empty_corpus_is_told_from_a_search_that_finds_nothing(filled):
+    done = filled("search", "price", "--corpus", "other")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "corpus 'other' is empty" in done.stderr
+
+
+def test_the_place_of_a_record_names_the_record(shell):
+    """Its lines are lines of the record's text, not of the file."""
+    record = {"_id": "tea#1", "text": "Tea is grown in the hills."}
+    (shell.folder / "notes.jsonl").write_text("\n" * 6 + json.dumps(record), "utf-8")
+    shell.json("ingest", "notes.jsonl")
+    assert "notes.jsonl#tea#1, line 1" in shell("search", "tea").stdout
+    assert "notes.jsonl#tea#1, line 1" in shell("ask", "Where is tea grown?").stdout
+
+
 def test_what_documents_say_is_neither_markup_nor_a_command_to_the_terminal(shell):
     evil = "# Notes\n\nThe code [bold]word[/bold] is \x1b[31mred\x1b]0;owned\x07 \x9b2J :smile:\n"
     (shell.folder / "evil.md").write_text(evil, "utf-8")
@@ -319,6 +361,23 @@ def test_a_reader_that_goes_away_is_no_traceback(filled):
     assert done.stdout.count("\n") == 1
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["search", "bike"], ["stats"], ["--help"], ["--version"]])
+def test_a_reader_that_left_before_the_first_line_is_no_traceback(filled, arguments):
+    unread, written = os.pipe()
+    os.close(unread)
+    with open(written, "wb") as nobody:  # noqa: PTH123 - a descriptor is no path
+        done = subprocess.run(
+            [sys.executable, "-m", "ragchat.cli", *arguments],
+            cwd=filled.folder,
+            env=filled.env,
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 # Ask

@@ -103,7 +103,8 @@ def test_it_shows_every_step_and_fits_the_terminal(played, child_env, columns):
     for label in ("Query", "Ranking", "Evidence", "Answer", "keyword", "vector", "tokens", "[1]"):
         assert label in shown
     assert "No chat model is configured" in shown
-    assert re.search(r"prices\.md, lines \d+–\d+", shown)
+    assert re.search(r"demo/harbour-wheels/prices\.md, lines \d+–\d+", shown)
+    assert str(CORPUS) not in "".join(done.stdout.split())
 
 
 def test_without_unicode_it_still_plays(played, child_env):
