@@ -46,7 +46,9 @@ class MultiQueryExpander:
             raise InvalidSetting("n", "must be 0 or more")
         put = object.__setattr__
         put(self, "n", self.n or DEFAULT_COUNT)
-        loaded = Prompt.load("expand", required=("number", "query"), override=self.prompt)
+        loaded = Prompt.load(
+            "expand", required=("number", "query"), override=self.prompt or self.model.prompts
+        )
         put(self, "_prompt", loaded)
 
     async def __call__(self, query: Query) -> list[Query]:

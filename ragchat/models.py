@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ragchat_retrieval.retry import Retries, retried
 from ragchat_retrieval.stages import call_stage
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     from ragchat.access import Foreign
@@ -35,17 +37,21 @@ class ChatModel:
             since not every server knows it; prompts ask for JSON either way.
         retries: How often a call that failed on 408, 409, 429, 5xx or the connection is repeated,
             or a whole rule. Never by default, since clients have retries of their own.
+        prompts: A folder whose templates replace the packaged ones of every stage that uses this
+            model, unless the stage has a prompt of its own; those that it lacks stay ours.
         **params: Sent with every call, as named: ``temperature``, ``max_completion_tokens``, …
 
     Raises:
-        InvalidSetting: `create` is not callable, the name is blank, `retries` is negative, or a
-            parameter is one that only the call itself can set (``messages``, ``stream``).
+        InvalidSetting: `create` is not callable, the name is blank, `retries` is negative,
+            `prompts` is no folder, or a parameter is one that only the call itself can set
+            (``messages``, ``stream``).
     """
 
     create: Callable[..., Foreign]
     model: str
     structured: bool
     retries: Retries
+    prompts: Path | None
     params: Mapping[str, Any] = field(hash=False)
 
     def __init__(
@@ -55,6 +61,7 @@ class ChatModel:
         model: str,
         structured: bool = False,
         retries: int | Retries = 0,
+        prompts: str | os.PathLike[str] | None = None,
         **params: Any,
     ) -> None:
         if not callable(create):
@@ -65,6 +72,9 @@ class ChatModel:
             if retries < 0:
                 raise InvalidSetting("retries", "must be 0 or more")
             retries = Retries(tries=retries + 1)
+        folder = None if prompts is None else Path(prompts)
+        if folder is not None and not folder.is_dir():
+            raise InvalidSetting("prompts", "must be a folder")
         if refused := sorted(_OURS & params.keys()):
             raise InvalidSetting(refused[0], "is set by the call itself")
         put = object.__setattr__
@@ -72,6 +82,7 @@ class ChatModel:
         put(self, "model", model)
         put(self, "structured", structured)
         put(self, "retries", retries)
+        put(self, "prompts", folder)
         put(self, "params", MappingProxyType(copy.deepcopy(params)))
 
     async def complete(self, prompt: str, *, schema: Mapping[str, Any] | None = None) -> str:

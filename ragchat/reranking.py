@@ -73,7 +73,9 @@ class LLMReranker:
         for name in ("max_prompt_tokens", "concurrency"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(name, "must be 1 or more")
-        loaded = Prompt.load("rerank", required=("query", "documents"), override=self.prompt)
+        loaded = Prompt.load(
+            "rerank", required=("query", "documents"), override=self.prompt or self.model.prompts
+        )
         object.__setattr__(self, "_prompt", loaded)
 
     async def __call__(self, query: Query, candidates: Sequence[Candidate]) -> list[float]:

@@ -44,7 +44,9 @@ class CompressionTransformer:
     def __post_init__(self) -> None:
         if self.max_history_tokens < 1:
             raise InvalidSetting("max_history_tokens", "must be 1 or more")
-        loaded = Prompt.load("compress", required=("history", "query"), override=self.prompt)
+        loaded = Prompt.load(
+            "compress", required=("history", "query"), override=self.prompt or self.model.prompts
+        )
         object.__setattr__(self, "_prompt", loaded)
 
     async def __call__(self, conversation: ConversationQuery) -> Query:

@@ -33,7 +33,9 @@ class HydeTransformer:
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        loaded = Prompt.load("hyde", required=("query",), override=self.prompt)
+        loaded = Prompt.load(
+            "hyde", required=("query",), override=self.prompt or self.model.prompts
+        )
         object.__setattr__(self, "_prompt", loaded)
 
     async def __call__(self, given: ConversationQuery | Query) -> Query:

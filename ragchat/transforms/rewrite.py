@@ -35,7 +35,9 @@ class RewriteTransformer:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "target", named("target", self.target))
-        loaded = Prompt.load("rewrite", required=("target", "query"), override=self.prompt)
+        loaded = Prompt.load(
+            "rewrite", required=("target", "query"), override=self.prompt or self.model.prompts
+        )
         put(self, "_prompt", loaded)
 
     async def __call__(self, given: ConversationQuery | Query) -> Query:

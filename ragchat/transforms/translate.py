@@ -41,7 +41,9 @@ class TranslationTransformer:
             raise InvalidSetting("lanes", "must be 'both' or 'keyword'")
         put = object.__setattr__
         put(self, "language", named("language", self.language))
-        loaded = Prompt.load("translate", required=("language", "query"), override=self.prompt)
+        loaded = Prompt.load(
+            "translate", required=("language", "query"), override=self.prompt or self.model.prompts
+        )
         put(self, "_prompt", loaded)
 
     async def __call__(self, given: ConversationQuery | Query) -> Query:

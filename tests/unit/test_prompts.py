@@ -22,6 +22,7 @@ from ragchat.transforms import (
     RewriteTransformer,
     TranslationTransformer,
 )
+from ragchat_retrieval.errors import InvalidSetting
 
 PACKAGED = {
     "rewrite": ("target", "query"),
@@ -130,6 +131,20 @@ def test_a_folder_shadows_the_prompts_that_it_holds(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGCHAT_PROMPTS", str(tmp_path))
     assert HydeTransformer(MODEL)._prompt.source == "Mine: {{ query }}"
     assert RewriteTransformer(MODEL, "x")._prompt == ours
+
+
+def test_a_folder_given_to_a_model_serves_all_of_its_stages(tmp_path):
+    (tmp_path / "hyde.md.j2").write_text("Own: {{ query }}", "utf-8")
+    model = ChatModel(ScriptedChatModel("x").create, model="m", prompts=tmp_path)
+    assert HydeTransformer(model)._prompt.source == "Own: {{ query }}"
+    assert HydeTransformer(model, prompt="Mine {{ query }}")._prompt.source == "Mine {{ query }}"
+    assert "other wordings" in MultiQueryExpander(model)._prompt.source
+    assert "prompts" not in model.params
+
+
+def test_a_folder_of_prompts_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InvalidSetting, match="prompts"):
+        ChatModel(ScriptedChatModel("x").create, model="m", prompts=tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("override", ["no/such/file.md", "\0"])
