@@ -135,7 +135,7 @@ async def _ask(
         chosen = {} if model is None else {"model": model}
         prepared = await preparer.prepare(messages=messages, **chosen)
         if model is None:
-            answer = Answer(await extract(prepared, opened_index), "stop")
+            answer = Answer(await extract(prepared, opened_index), None)
             if not face.json:
                 face.line(answer.text)
         else:
