@@ -411,3 +411,32 @@ async def test_repair_sweeps_and_builds_anew(tmp_path: Path) -> None:
     assert await answers(store) == expected
     await store.aclose()
     assert [file.name for file in saved(path)] == others
+
+
+async def test_repair_forgets_words_that_occur_nowhere(tmp_path: Path) -> None:
+    """Words of documents that went are swept, and ids given again mean nothing else to others."""
+    path = tmp_path / "kb.sqlite"
+    store, other = SQLiteStore(path), SQLiteStore(path)
+    await put(store, *(revision(f"d{n}", f"kept{n} common") for n in range(5)))
+    for n in range(30):
+        await put(store, revision("changing", f"once{n} common"))
+    before = await by_words(other, "common kept3 once29")
+    connection = sqlite3.connect(path)
+    count = "SELECT count(*) FROM terms"
+    assert connection.execute(count).fetchone() == (36,)
+    revisions = [await store.revision()]
+    await store.repair()
+    revisions.append(await store.revision())
+    assert connection.execute(count).fetchone() == (7,)
+    connection.close()
+    for opened in (store, other):
+        assert await by_words(opened, "common kept3 once29") == before
+        assert await by_words(opened, "once28") == []
+    await put(store, *(revision(f"new{n}", f"fresh{n}") for n in range(5)))
+    for opened in (store, other, again := SQLiteStore(path)):
+        (hit,) = await by_words(opened, "fresh4")
+        assert hit.passage_id.startswith("new4")
+        assert await by_words(opened, "once3") == []
+    assert revisions[0] == revisions[1]
+    for opened in (store, other, again):
+        await opened.aclose()

@@ -141,14 +141,16 @@ class SQLiteStore:
         await self._clear(drop=True)
 
     async def repair(self) -> None:
-        """Checks the whole file, counts anew, and builds the arrays of this corpus anew.
+        """Checks the whole file, then counts this corpus and builds its arrays anew.
+
+        Words that occur nowhere any more are forgotten; until then each takes a row in the file.
 
         Raises:
             StoreUnavailable: The file is damaged.
         """
         await self._db.read(reading.check_integrity)
         await self._db.write(
-            lambda c: writing.recount(c, self._corpus),
+            lambda c: writing.renew(c, self._corpus),
             after=lambda others: self._mirrors.sweep(self._corpus, keep=others),
         )
         await self._db.read(lambda c: self._mirrors.save(c, self._corpus, always=True))

@@ -138,8 +138,15 @@ def clear_corpus(connection: sqlite3.Connection, corpus: str, *, drop: bool) -> 
     return state
 
 
-def recount(connection: sqlite3.Connection, corpus: str) -> list[str]:
-    """Counts a corpus anew; returns the uuids of the others."""
+def renew(connection: sqlite3.Connection, corpus: str) -> list[str]:
+    """Counts a corpus anew and forgets terms that no passage holds.
+
+    Ids of forgotten terms may be given again, which no arrays that know the old terms must meet: so
+    the corpus begins another life, at the same revision.
+
+    Returns:
+        The uuids of the other corpora.
+    """
     connection.execute(
         "UPDATE corpora SET "
         "documents = (SELECT count(*) FROM documents d WHERE d.corpus = corpora.key), "
@@ -148,8 +155,28 @@ def recount(connection: sqlite3.Connection, corpus: str) -> list[str]:
         "WHERE p.corpus = corpora.key) WHERE name = ?",
         (corpus,),
     )
+    state = read_state(connection, corpus)
+    if state is not None and _forget_terms(connection, state.key):
+        connection.execute("DELETE FROM changes WHERE corpus = ?", (state.key,))
+        life = replace(state, uuid=secrets.token_hex(16), revision=state.revision - 1)
+        _commit_state(connection, life, np.empty(0, np.int64))
     others = connection.execute("SELECT uuid FROM corpora WHERE name <> ?", (corpus,))
     return [uuid for (uuid,) in others]
+
+
+def _forget_terms(connection: sqlite3.Connection, corpus: int) -> int:
+    """Removes terms that no passage holds, and returns how many."""
+    (end,) = connection.execute(
+        "SELECT coalesce(max(id) + 1, 0) FROM terms WHERE corpus = ?", (corpus,)
+    ).fetchone()
+    used = np.zeros(end, np.bool_)
+    for (blob,) in connection.execute("SELECT terms FROM passages WHERE corpus = ?", (corpus,)):
+        used[np.frombuffer(blob, dtype="<i4")[::2]] = True
+    forgotten = 0
+    for marks, part in batches(np.flatnonzero(~used).tolist()):
+        query = f"DELETE FROM terms WHERE corpus = ? AND id IN ({marks})"  # noqa: S608 - placeholders
+        forgotten += connection.execute(query, (corpus, *part)).rowcount
+    return forgotten
 
 
 def _new_corpus(connection: sqlite3.Connection, name: str) -> CorpusState:
