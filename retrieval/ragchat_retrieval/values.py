@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -198,7 +199,7 @@ class Query:
     """What to retrieve.
 
     Raises:
-        InvalidQuery: The text is blank after trimming.
+        InvalidQuery: The text is blank after trimming, or `top_k` is no whole number.
     """
 
     text: str
@@ -225,6 +226,9 @@ class Query:
         text = clean_query(self.text)
         if not text:
             raise InvalidQuery("a query must not be blank")
+        most: object = self.top_k
+        if most is not None and (isinstance(most, bool) or not isinstance(most, Integral)):
+            raise InvalidQuery("top_k must be a whole number, or None")
         put(self, "text", text)
         put(self, "filter", Filter.of(self.filter))
         put(self, "scope", Filter.of(self.scope))

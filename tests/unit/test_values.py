@@ -353,3 +353,10 @@ def test_a_revision_keeps_its_own_read_only_float32_vectors():
     assert revision.passages == (Passage("x"),)
     with pytest.raises(ValueError, match="read-only"):
         revision.vectors[0, 0] = 1
+
+
+@pytest.mark.parametrize("top_k", ["5", 2.5, True])
+def test_how_many_to_return_is_a_whole_number(top_k):
+    with pytest.raises(InvalidQuery, match="top_k"):
+        Query("q", top_k=top_k)
+    assert Query("q", top_k=np.int64(5)).top_k == 5
