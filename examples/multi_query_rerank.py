@@ -46,9 +46,10 @@ async def main() -> None:
     retrieval = prepared.retrieval
     for query in retrieval.queries:
         print("searched:", query.text)
-    for candidate in retrieval.candidates:
-        moved = candidate.explain.rerank
-        print(f"{candidate.passage.document_id}: {moved.rank_in} -> {moved.rank_out}")
+    for rank, candidate in enumerate(retrieval.candidates, 1):
+        moved = candidate.explain.rerank  # None if the rerank was skipped
+        before = moved.rank_in if moved else rank
+        print(f"{candidate.passage.document_id}: {before} -> {rank}")
     print("skipped:", [stage.stage for stage in retrieval.degraded])
 
 

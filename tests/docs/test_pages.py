@@ -15,6 +15,7 @@ import pytest
 import typer.main
 
 from ragchat.cli.app import app
+from ragchat.testing import LoopbackOpenAI
 
 HERE = Path(__file__).parent
 
@@ -98,6 +99,29 @@ def test_an_example_runs_by_itself(example, reader, child_env, server):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert printed_as(expected_output(example), done.stdout), done.stdout
+
+
+HELPED = [example for example in EXAMPLES if "ragchat.ChatModel(" in example.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("example", HELPED, ids=lambda example: example.name)
+def test_an_example_goes_on_where_a_model_does_not_help(example, reader, child_env):
+    """A helper's answer that is of no use is skipped, as the pages promise."""
+    with LoopbackOpenAI(default="I would rather not.") as server:
+        env = {**child_env, "OPENAI_API_KEY": "loopback", "OPENAI_BASE_URL": server.base_url}
+        done = subprocess.run(
+            [sys.executable, str(example)],
+            cwd=reader,
+            env=env,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+        assert server.requests
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_every_example_is_listed_and_says_what_it_prints():
