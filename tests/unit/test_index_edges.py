@@ -211,6 +211,8 @@ async def test_a_store_without_a_lane_says_so_in_the_result():
     index = index_on(Deaf(), embedder=HashingEmbedder(16))
     await index.ingest(Document("a", "tea"))
     assert [d.stage for d in (await index.search("tea")).degraded] == ["vector"]
+    assert "no vector lane" in (await index.describe()).notes[0]
+    assert "no keyword lane" in (await index_on(Blind()).describe()).notes[-1]
 
 
 async def test_nothing_to_search_by_is_an_error_and_not_an_empty_answer():
