@@ -256,7 +256,7 @@ class HybridIndex:
         live = [query for query in asked if query is not None]
 
         async def work() -> list[tuple[Candidate, ...]]:
-            searcher = await self._searcher()
+            searcher = await self.searcher()
             rankings = await searcher.rank(live, base, run)
             return await each(rankings, lambda ranking: searcher.finish(ranking, base, run))
 
@@ -281,7 +281,7 @@ class HybridIndex:
         Returns:
             The merged candidates after rerank, diversification and cut.
         """
-        searcher = await self._searcher()
+        searcher = await self.searcher()
         rankings = await searcher.rank(queries, options, run)
         return await searcher.finish(fuse_variants(rankings), options, run)
 
@@ -349,7 +349,8 @@ class HybridIndex:
 
     # Inside
 
-    async def _searcher(self) -> Searcher:
+    async def searcher(self) -> Searcher:
+        """Returns what searches this corpus with these settings."""
         return Searcher(
             store=self.store,
             stored=await self._adopted(),

@@ -154,9 +154,13 @@ class SearchOptions:
     @property
     def reorders(self) -> bool:
         """Whether anything after fusion looks further down the list than top_k."""
+        return self.rerank is not None or self.diversifies
+
+    @property
+    def diversifies(self) -> bool:
+        """Whether anything makes room for other documents or other content."""
         return any(
-            option is not None
-            for option in (self.rerank, self.mmr, self.per_document, self.near_duplicates)
+            option is not None for option in (self.mmr, self.per_document, self.near_duplicates)
         )
 
 

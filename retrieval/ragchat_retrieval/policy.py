@@ -13,15 +13,18 @@ import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
 from ragchat_retrieval.trace import TraceRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from ragchat_retrieval.lanes import Ranking
+    from ragchat_retrieval.ports import Store
     from ragchat_retrieval.trace import StageEvent
+    from ragchat_retrieval.values import Candidate
 
 T = TypeVar("T")
 
@@ -100,18 +103,36 @@ class Policy:
         return rule
 
 
+class Watcher(Protocol):
+    """Sees the orders that a search goes through, for evaluation; it changes nothing."""
+
+    def lanes(self, ranking: Ranking, store: Store) -> None:
+        """Sees the lanes of a search and their fusion, before any passage is read."""
+        ...
+
+    def step(self, stage: str, candidates: Sequence[Candidate]) -> None:
+        """Sees the order after a step that was asked for: ``reranked``, ``diversified``."""
+        ...
+
+
 class Run:
     """One preparation or search: its policy, its clock, its record.
 
     Args:
         policy: The rules.
         on_stage: Hears every stage start and end.
+        watcher: Sees the orders in between.
     """
 
     def __init__(
-        self, policy: Policy, *, on_stage: Callable[[StageEvent], object] | None = None
+        self,
+        policy: Policy,
+        *,
+        on_stage: Callable[[StageEvent], object] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.policy = policy
+        self.watcher = watcher
         self.record = TraceRecorder(on_stage)
         self._ends = None if policy.deadline is None else time.monotonic() + policy.deadline
 
@@ -227,9 +248,10 @@ def current_run() -> Run | None:
 
 def started(policy: Policy | None) -> Run:
     """Returns the run to work in: a given policy's own, else the caller's, else a strict one."""
+    current = current_run()
     if policy is not None:
-        return Run(policy)
-    return current_run() or Run(Policy.strict())
+        return Run(policy, watcher=None if current is None else current.watcher)
+    return current or Run(Policy.strict())
 
 
 async def carried(run: Run, name: str, work: Callable[[], Awaitable[T]]) -> T:

@@ -91,6 +91,8 @@ async def finish(
     ranked = list(candidates)
     if options.rerank is not None and ranked:
         ranked = await _rerank(query, ranked, options, run)
+    if options.rerank is not None and run.watcher is not None:
+        run.watcher.step("reranked", ranked)
     if (options.near_duplicates is not None or options.mmr is not None) and ranked:
         known = await shelf.vectors([candidate.passage for candidate in ranked])
         much = len(ranked) > _FEW
@@ -98,6 +100,8 @@ async def finish(
     if options.per_document is not None:
         groups = [c.passage.document_id or c.passage.id for c in ranked]
         ranked = [ranked[i] for i in cap_per_group(groups, options.per_document)]
+    if options.diversifies and run.watcher is not None:
+        run.watcher.step("diversified", ranked)
     ranked = await _cut(ranked, query.top_k, options.neighbours, shelf)
     return await beside(len(ranked) > _MANY, _with_final_ranks, ranked)
 

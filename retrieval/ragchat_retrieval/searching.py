@@ -88,6 +88,8 @@ class Searcher:
     ) -> tuple[Candidate, ...]:
         """Reads the passages of a ranking and runs the steps after fusion."""
         query = ranking.query
+        if run.watcher is not None:
+            run.watcher.lanes(ranking, self.store)
         depth = None if options.reorders or options.neighbours else query.top_k
         passages = await self._read(ranking, depth)
         much = len(passages) > MANY or (options.explain and len(passages) > _FEW)
