@@ -19,6 +19,8 @@
     │   ├── InvalidCandidates           a retriever or stage returned no valid candidates
     │   ├── MalformedRanking            a reranker's scores break its contract
     │   ├── ScopeViolation              a passage or document lies outside filter or scope
+    │   ├── InvalidCollection           a test collection's files cannot be read as one
+    │   ├── InvalidRun                  rankings to evaluate do not fit the topics
     │   ├── DeadlineExceeded            the request's time is used up
     │   ├── StageTimeout                one stage used up its own time
     │   └── StoreError                  the store refused or failed
@@ -243,6 +245,34 @@ class ScopeViolation(RetrievalError):
         super().__init__(f"{what} lies outside filter or scope")
         self.passage_id = passage_id
         self.document_id = document_id
+
+
+class InvalidCollection(RetrievalError, ValueError):
+    """A test collection's files are missing or cannot be read.
+
+    Attributes:
+        path: The file or folder.
+        line: 1-based line of the file, where one is at fault.
+    """
+
+    def __init__(self, path: str, problem: str, *, line: int | None = None) -> None:
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {problem}")
+        self.path = path
+        self.line = line
+
+
+class InvalidRun(RetrievalError, ValueError):
+    """A run does not rank exactly the topics that are judged.
+
+    Attributes:
+        missing: How many topics it leaves out.
+        unknown: How many of its topics are not judged.
+    """
+
+    def __init__(self, missing: int, unknown: int) -> None:
+        super().__init__(f"the run leaves out {missing} topics and has {unknown} unknown ones")
+        self.missing = missing
+        self.unknown = unknown
 
 
 class DeadlineExceeded(RetrievalError, TimeoutError):

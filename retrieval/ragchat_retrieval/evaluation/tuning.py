@@ -1,0 +1,393 @@
+"""Choosing settings on one part of the topics and judging the choice on the other.
+
+The lanes are read once, as deep as the deepest setting; every other setting is computed from them,
+so that a grid of hundreds costs little more than one pass. Scores of a reranker are asked for once
+per topic and passage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.evaluation.bootstrap import Difference, paired_bootstrap
+from ragchat_retrieval.evaluation.evaluating import DEPTH, PATIENT, fused_by
+from ragchat_retrieval.evaluation.metrics import Metric
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.fusion import LaneResult, Weighted
+from ragchat_retrieval.options import SearchOptions
+from ragchat_retrieval.policy import Run
+from ragchat_retrieval.rerank import Rerank, RerankDefaults
+from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.values import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ragchat_retrieval.evaluation.collection import Topic
+    from ragchat_retrieval.evaluation.evaluating import Asker
+    from ragchat_retrieval.fusion import Fused
+    from ragchat_retrieval.index import HybridIndex
+    from ragchat_retrieval.lanes import Ranking
+    from ragchat_retrieval.ports import Reranker
+    from ragchat_retrieval.values import Passage, Query
+
+_AT_ONCE = 64
+"""Topics whose lanes are read in one batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One combination of what can be tuned."""
+
+    keyword: float
+    """Weight of the keyword lane in `Weighted`, 0 … 1."""
+
+    candidates: int
+    """How many hits each lane is asked for."""
+
+    rerank_weight: float | None = None
+    """Share of the reranker's score; None without a reranker."""
+
+    margin: float | None = None
+    """From which lead of the first the reranker is not asked; None always asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The values to try of each; all combinations are.
+
+    Raises:
+        InvalidSetting: A list is empty or a value out of range.
+    """
+
+    keyword: Sequence[float] = tuple(step / 10 for step in range(11))
+    candidates: Sequence[int] = (50, 100, 200)
+    rerank_weight: Sequence[float] = (0.3, 0.5, 0.7, 1.0)
+    """Used with a reranker only, like `margin`."""
+
+    margin: Sequence[float | None] = (None, 0.3, 0.2, 0.1)
+
+    def __post_init__(self) -> None:
+        for name in ("keyword", "candidates", "rerank_weight", "margin"):
+            values = tuple(dict.fromkeys(getattr(self, name)))
+            if not values:
+                raise InvalidSetting(f"Grid.{name}", "must name at least one value")
+            object.__setattr__(self, name, values)
+        if any(count < 1 for count in self.candidates):
+            raise InvalidSetting("Grid.candidates", "must be 1 or more")
+        for weight in (*self.keyword, *self.rerank_weight):
+            if not 0.0 <= weight <= 1.0:
+                raise InvalidSetting("Grid", "weights must lie in 0 … 1")
+        if any(margin is not None and not margin >= 0.0 for margin in self.margin):
+            raise InvalidSetting("Grid.margin", "must be 0 or more")
+
+    def settings(self, *, rerank: bool) -> list[Setting]:
+        """Returns all combinations."""
+        weights = self.rerank_weight if rerank else (None,)
+        margins = self.margin if rerank else (None,)
+        return [
+            Setting(keyword=k, candidates=c, rerank_weight=w, margin=m)
+            for k, c, w, m in product(self.keyword, self.candidates, weights, margins)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How a setting did on the topics that the choice was made on."""
+
+    setting: Setting
+    value: float
+    """Mean of the metric."""
+
+    scored: float = 0.0
+    """Passages that the reranker had to score, per topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """The choice, and what it is worth on topics that it has not seen."""
+
+    metric: Metric
+    default: Setting
+    """What the index does without tuning; the library's weight if it does not fuse by weight."""
+
+    best: Setting
+    trials: tuple[Trial, ...] = field(repr=False)
+    """Best first; among equals the one that scores fewer passages, then the nearest to the default,
+    comes first."""
+
+    tuned_on: tuple[str, ...] = field(repr=False)
+    held_out: tuple[str, ...] = field(repr=False)
+    default_value: float
+    """Mean of the metric on the held-out topics, with the default."""
+
+    best_value: float
+    """The same with the choice."""
+
+    gain: Difference
+    """Choice minus default on the held-out topics."""
+
+    @property
+    def recommended(self) -> Setting:
+        """The choice if it is clearly better on topics that it has not seen, else the default."""
+        return self.best if self.gain.low > 0.0 else self.default
+
+
+async def tune(
+    index: HybridIndex,
+    topics: Sequence[Topic],
+    *,
+    grid: Grid | None = None,
+    metric: Metric | str = "ndcg@10",
+    rerank: Rerank | Reranker | None = None,
+    keyword: float | None = None,
+    top_k: int = DEPTH,
+    held_out: float = 0.5,
+    seed: int = 0,
+    ask: Asker | None = None,
+    on_progress: Callable[[float], object] | None = None,
+) -> Tuning:
+    """Tries every setting of a grid on a part of the topics, and the best on the rest.
+
+    Fewer candidates are taken as the beginning of more, which is exact for a store that searches
+    exactly. A reranker's score is taken to depend on question and passage only; one that compares
+    candidates with each other, as a chat model does, is tuned approximately. With one lane only
+    (no embedder, or no vectors) the weight stays as it is.
+
+    Args:
+        index: The index.
+        topics: At least two that share no conversation.
+        grid: What to try; None is `Grid()`.
+        metric: What to raise.
+        rerank: A reranker, with its pool; its weight and margin are the default to beat.
+        keyword: The keyword weight to beat; None is the index's own.
+        top_k: How many candidates a search returns, for the default number of candidates and pool.
+        held_out: Share of the topics to judge the choice on, between 0 and 1. Topics of one
+            conversation stay together.
+        seed: Equal seeds split equally.
+        ask: Makes a topic's query; None takes the topic's own.
+        on_progress: Hears floats 0 … 1, never falling, 1.0 last.
+
+    Raises:
+        InvalidSetting: A setting is out of range, or the topics cannot be split.
+        RetrievalError: A search failed.
+    """
+    chosen, tried = Metric.of(metric), grid or Grid()
+    step = rerank if rerank is None or isinstance(rerank, Rerank) else Rerank(rerank)
+    tell = on_progress or _ignore
+    tell(0.0)
+    default = _default(index, keyword, step, top_k)
+    training, test = split(topics, held_out, seed=seed)
+    deepest = max(*tried.candidates, default.candidates)
+    options = SearchOptions(top_k=top_k, candidates=deepest, fusion=Weighted(keyword=0.5))
+    lanes = await _read_lanes(index, topics, ask, options, lambda share: tell(share / 2))
+    bench = _Bench(index, lanes, chosen, step, top_k)
+    if not all(r.keyword is not None and r.vector is not None for r in lanes.values()):
+        tried = replace(tried, keyword=(default.keyword,))
+    settings = tried.settings(rerank=step is not None)
+    trials = []
+    for position, setting in enumerate(settings, start=1):
+        values = [await bench.value(topic, setting) for topic in training]
+        scored = sum(count for _, count in values) / len(values)
+        mean = float(np.mean([value for value, _ in values]))
+        trials.append(Trial(setting=setting, value=mean, scored=scored))
+        tell(0.5 + position / len(settings) / 2)
+    trials.sort(key=lambda t: (-round(t.value, 9), t.scored, _distance(t.setting, default)))
+    best = trials[0].setting
+    mine = [(await bench.value(topic, best))[0] for topic in test]
+    theirs = [(await bench.value(topic, default))[0] for topic in test]
+    return Tuning(
+        metric=chosen,
+        default=default,
+        best=best,
+        trials=tuple(trials),
+        tuned_on=tuple(topic.id for topic in training),
+        held_out=tuple(topic.id for topic in test),
+        default_value=float(np.mean(theirs)),
+        best_value=float(np.mean(mine)),
+        gain=paired_bootstrap(mine, theirs, groups=[topic.group for topic in test], seed=seed),
+    )
+
+
+def split(
+    topics: Sequence[Topic], held_out: float, *, seed: int = 0
+) -> tuple[list[Topic], list[Topic]]:
+    """Splits topics at random into those to tune on and those held out, both in their old order.
+
+    Whole conversations are dealt out until the share is reached; neither part is left empty.
+
+    Raises:
+        InvalidSetting: The share is not between 0 and 1, or all topics are one conversation.
+    """
+    if not 0.0 < held_out < 1.0:
+        raise InvalidSetting("held_out", "must lie between 0 and 1")
+    groups = sorted({topic.group for topic in topics})
+    if len(groups) < 2:  # noqa: PLR2004 - one for each part
+        raise InvalidSetting("topics", "two that share no conversation are needed to tune")
+    order = np.random.default_rng(seed).permutation(len(groups))
+    sizes = dict.fromkeys(groups, 0)
+    for topic in topics:
+        sizes[topic.group] += 1
+    kept: set[str] = set()
+    count = 0
+    for position in order[:-1]:
+        if kept and count >= held_out * len(topics):
+            break
+        group = groups[position]
+        kept.add(group)
+        count += sizes[group]
+    return [t for t in topics if t.group not in kept], [t for t in topics if t.group in kept]
+
+
+async def _read_lanes(
+    index: HybridIndex,
+    topics: Sequence[Topic],
+    ask: Asker | None,
+    options: SearchOptions,
+    tell: Callable[[float], object],
+) -> dict[str, Ranking]:
+    """Returns both lanes of every topic, each scoring what only the other one found."""
+    lanes: dict[str, Ranking] = {}
+    for start in range(0, len(topics), _AT_ONCE):
+        batch = topics[start : start + _AT_ONCE]
+        queries: list[Query] = [t.query if ask is None else await call_stage(ask, t) for t in batch]
+        asked = [options.for_query(query)[0] for query in queries]
+        rankings = await index.searcher.rank(asked, options, Run(PATIENT))
+        lanes |= {topic.id: ranking for topic, ranking in zip(batch, rankings, strict=True)}
+        tell(min(1.0, (start + _AT_ONCE) / len(topics)))
+    return lanes
+
+
+class _Bench:
+    """Computes what a search would have returned with other settings."""
+
+    def __init__(
+        self,
+        index: HybridIndex,
+        lanes: dict[str, Ranking],
+        metric: Metric,
+        rerank: Rerank | None,
+        top_k: int,
+    ) -> None:
+        self._index = index
+        self._lanes = lanes
+        self._metric = metric
+        self._rerank = rerank
+        self._top_k = top_k
+        self._scorer = None if rerank is None else _Remembering(rerank.scorer)
+        self._passages: dict[str, Passage] = {}
+        self._fusing: tuple[float, int] | None = None
+        self._fused: dict[str, list[Fused]] = {}
+        """Orders by topic, of the weight and number of candidates at hand only: all would be
+        millions."""
+
+    async def value(self, topic: Topic, setting: Setting) -> tuple[float, int]:
+        """Returns the metric for a topic, and how many passages the reranker had to score."""
+        ranking = self._lanes[topic.id]
+        fused = self._fuse(topic.id, ranking, setting)
+        if self._rerank is None or self._scorer is None:
+            ids = [item.passage_id for item in fused]
+            await self._read(ids)
+            return self._metric(self._documents(ids), topic.grades), 0
+        await self._read([item.passage_id for item in fused])
+        candidates = [
+            Candidate(self._passages[item.passage_id], item.score)
+            for item in fused
+            if item.passage_id in self._passages
+        ]
+        step = replace(self._rerank, scorer=self._scorer, weight=setting.rerank_weight)
+        # A margin of infinity is never reached, whereas None would mean the scorer's own.
+        step = replace(step, margin=float("inf") if setting.margin is None else setting.margin)
+        outcome = await step(ranking.query, candidates, self._top_k)
+        ids = [candidate.passage.id for candidate in outcome.candidates]
+        return self._metric(self._documents(ids), topic.grades), outcome.scored
+
+    def _fuse(self, topic: str, ranking: Ranking, setting: Setting) -> list[Fused]:
+        at_hand = (setting.keyword, setting.candidates)
+        if self._fusing != at_hand:
+            self._fusing = at_hand
+            self._fused.clear()
+        if topic not in self._fused:
+            lanes = shallower(ranking.keyword, ranking.vector, setting.candidates)
+            self._fused[topic] = fused_by(Weighted(keyword=setting.keyword), *lanes)
+        return self._fused[topic]
+
+    async def _read(self, ids: Sequence[str]) -> None:
+        wanted = [id_ for id_ in ids if id_ not in self._passages]
+        if wanted:
+            self._passages.update(await self._index.store.get(wanted, scope=Filter()))
+
+    def _documents(self, ids: Sequence[str]) -> list[str]:
+        known = (self._passages[id_] for id_ in ids if id_ in self._passages)
+        return [passage.document_id or passage.id for passage in known]
+
+
+class _Remembering:
+    """A scorer that is asked once per question and passage."""
+
+    def __init__(self, scorer: Reranker) -> None:
+        self._scorer = scorer
+        self._known: dict[Query, dict[str, float]] = {}
+        self.rerank_defaults: RerankDefaults = getattr(scorer, "rerank_defaults", RerankDefaults())
+
+    async def __call__(self, query: Query, candidates: Sequence[Candidate]) -> list[float]:
+        known = self._known.setdefault(query, {})
+        new = [c for c in candidates if c.passage.id not in known]
+        if new:
+            given: Sequence[float] = await call_stage(self._scorer, query, new)
+            scores = list(given)
+            if len(scores) != len(new):
+                return scores  # the caller says what is wrong with it
+            known |= {c.passage.id: score for c, score in zip(new, scores, strict=True)}
+        return [known[c.passage.id] for c in candidates]
+
+
+def shallower(
+    keyword: LaneResult | None, vector: LaneResult | None, limit: int
+) -> tuple[LaneResult | None, LaneResult | None]:
+    """Returns the lanes as they would be with a lower limit, completed among themselves."""
+    return _cut(keyword, vector, limit), _cut(vector, keyword, limit)
+
+
+def _cut(lane: LaneResult | None, other: LaneResult | None, limit: int) -> LaneResult | None:
+    if lane is None:
+        return None
+    hits, scores = lane.hits[:limit], lane.scores()
+    inside = {hit.passage_id for hit in hits}
+    theirs = [hit.passage_id for hit in ([] if other is None else other.hits[:limit])]
+    rest = {id_: scores[id_] for id_ in theirs if id_ in scores and id_ not in inside}
+    return LaneResult(hits, rest)
+
+
+def _default(
+    index: HybridIndex, keyword: float | None, rerank: Rerank | None, top_k: int
+) -> Setting:
+    own_fusion = index.fusion if isinstance(index.fusion, Weighted) else Weighted()
+    setting = Setting(
+        keyword=own_fusion.keyword if keyword is None else Weighted(keyword=keyword).keyword,
+        candidates=SearchOptions(top_k=top_k).lane_limit,
+    )
+    if rerank is None:
+        return setting
+    own: RerankDefaults = getattr(rerank.scorer, "rerank_defaults", RerankDefaults())
+    return replace(
+        setting,
+        rerank_weight=own.weight if rerank.weight is None else rerank.weight,
+        margin=own.margin if rerank.margin is None else rerank.margin,
+    )
+
+
+def _distance(setting: Setting, default: Setting) -> tuple[int, float]:
+    """Returns how many values differ from the default, and by how much the weight does."""
+    names = ("keyword", "candidates", "rerank_weight", "margin")
+    changed = sum(getattr(setting, name) != getattr(default, name) for name in names)
+    return changed, abs(setting.keyword - default.keyword)
+
+
+def _ignore(share: float) -> None:
+    del share
