@@ -7,6 +7,7 @@ import typer
 from ragchat.cli.ask import ask
 from ragchat.cli.demo import demo
 from ragchat.cli.embed import embed
+from ragchat.cli.evaluation import evaluate
 from ragchat.cli.ingest import ingest
 from ragchat.cli.removal import remove, reset
 from ragchat.cli.search import search
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 for command in (ingest, search, ask, stats, embed, remove, reset, demo):
     app.command()(command)
+app.command("eval")(evaluate)
 
 
 @app.callback(invoke_without_command=True)

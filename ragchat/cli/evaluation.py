@@ -1,0 +1,274 @@
+"""``ragchat eval``: how good retrieval is on questions with known answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from ragchat.cli.evaluation_view import show_report
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, TopK
+from ragchat.cli.output import Face
+from ragchat.cli.running import opened, run
+from ragchat_retrieval.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ragchat_retrieval.evaluation import Collection, Evaluation, Gate, Metric, Report
+    from ragchat_retrieval.index import HybridIndex
+    from ragchat_retrieval.ports import Embedder
+
+T = TypeVar("T")
+
+_BATCH = 256
+"""Documents ingested at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the command line asked for."""
+
+    index: str | None
+    corpus: str
+    metrics: tuple[Metric, ...]
+    gates: tuple[Gate, ...]
+    top_k: int
+    segment: str | None
+    keyword_weight: float
+    tune: bool
+    cache: Path | None
+
+
+def evaluate(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Folders with queries.jsonl, qrels.tsv and perhaps corpus.jsonl (BEIR's form; "
+            "each may be gzipped). Without a corpus, --index is searched.",
+        ),
+    ],
+    *,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            "--index", "-i", metavar="PATH|URL", help="Search this index, not the folder's corpus."
+        ),
+    ] = None,
+    corpus: Corpus = DEFAULT_CORPUS,
+    queries: Annotated[str, typer.Option(metavar="NAME", help="Queries file.")] = "queries",
+    qrels: Annotated[str, typer.Option(metavar="NAME", help="Judgments file.")] = "qrels",
+    documents: Annotated[str, typer.Option(metavar="NAME", help="Corpus file.")] = "corpus",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            metavar="NAME@K",
+            help="ndcg, recall, mrr or precision; may be given several times, the first counts.",
+        ),
+    ] = None,
+    top_k: TopK = 10,
+    keyword_weight: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the keyword lane.")
+    ] = 0.3,
+    segment: Annotated[
+        str | None,
+        typer.Option(metavar="FIELD", help="Also by a field of the queries; turn: first, later."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first questions.")] = None,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC>=VALUE",
+            help="Exit with 1 unless it holds, for every PATH; may be given several times.",
+        ),
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Look for better settings; judged on held-out questions.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a report with plots.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep embeddings here between runs.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure retrieval on questions with known answers, stage by stage."""
+    from ragchat_retrieval.evaluation import Gate  # noqa: PLC0415 - --help stays quick
+
+    asked = _Asked(
+        index=index,
+        corpus=corpus,
+        metrics=_metrics(metric),
+        gates=tuple(_read(Gate.of, text, "--gate") for text in gate or ()),
+        top_k=top_k,
+        segment=segment,
+        keyword_weight=keyword_weight,
+        tune=tune,
+        cache=cache,
+    )
+    for path in paths:
+        if not path.is_dir():
+            raise typer.BadParameter(f"{path}: no such folder", param_hint="PATH")
+    face = Face.open(json=json)
+    names = {"corpus": documents, "queries": queries, "qrels": qrels}
+    run(_evaluate(face, paths, asked, names=names, limit=limit, html=html), face)
+
+
+def _metrics(given: list[str] | None) -> tuple[Metric, ...]:
+    from ragchat_retrieval.evaluation import DEFAULT_METRICS, Metric  # noqa: PLC0415 - quick help
+
+    return tuple(_read(Metric.of, text, "--metric") for text in given or ()) or DEFAULT_METRICS
+
+
+def _read(reader: Callable[[str], T], text: str, option: str) -> T:
+    try:
+        return reader(text)
+    except InvalidSetting as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+async def _evaluate(
+    face: Face,
+    paths: list[Path],
+    asked: _Asked,
+    *,
+    names: dict[str, str],
+    limit: int | None,
+    html: Path | None,
+) -> None:
+    from ragchat_retrieval.evaluation import html_report, load_collection  # noqa: PLC0415 - as above
+
+    # All are read before the first is searched: a mistake in the last shows at once.
+    collections = [load_collection(path, **names) for path in paths]
+    reports = []
+    for collection in collections:
+        chosen = collection if limit is None else collection.first(limit)
+        report = await _report(face, chosen, asked)
+        reports.append(report)
+        if not face.json:
+            show_report(face, report)
+    if html is not None:
+        await asyncio.to_thread(html.write_text, html_report(reports), "utf-8")
+    passed = all(report.passed for report in reports)
+    if face.json:
+        face.document({"passed": passed, "collections": [report.to_json() for report in reports]})
+    elif html is not None:
+        face.note(f"report written to {html}")
+    if not passed:
+        raise typer.Exit(1)
+
+
+async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
+    from ragchat.evaluation import ways_of_asking  # noqa: PLC0415 - --help stays quick
+    from ragchat_retrieval.evaluation import Report, evaluate, tune  # noqa: PLC0415 - as above
+    from ragchat_retrieval.fusion import RRF, Weighted  # noqa: PLC0415 - as above
+
+    weight = Weighted(keyword=asked.keyword_weight)
+    async with _searched(face, collection, asked) as index:
+        retriever = index.retriever(top_k=asked.top_k, fusion=weight)
+        evaluations: dict[str, Evaluation] = {}
+        ways = ways_of_asking(collection.topics)
+        for way, ask in ways.items():
+            with face.progress(f"{collection.name}: {way}") as tell:
+                evaluations[way] = await evaluate(
+                    retriever,
+                    collection.topics,
+                    metrics=asked.metrics,
+                    fusions={
+                        "RRF": RRF(),
+                        "not completed": Weighted(weight.keyword, complete=False),
+                    },
+                    ask=ask,
+                    on_progress=tell,
+                )
+        first = evaluations[next(iter(ways))]
+        tuning = None
+        if asked.tune:
+            with face.progress(f"{collection.name}: tuning") as tell:
+                tuning = await tune(
+                    index,
+                    collection.topics,
+                    metric=asked.metrics[0],
+                    keyword=weight.keyword,
+                    top_k=asked.top_k,
+                    ask=next(iter(ways.values())),
+                    on_progress=tell,
+                )
+        ids = set(await index.document_ids())
+        described = await index.describe()
+    return Report(
+        collection=collection.name,
+        evaluations=evaluations,
+        documents=described.documents,
+        settings={
+            "date": datetime.now(tz=UTC).date().isoformat(),
+            "store": described.store,
+            "embedder": described.embedder or "none",
+            "splitter": described.splitter,
+            "keyword weight": f"{weight.keyword:g}",
+            "top k": str(asked.top_k),
+            "python": platform.python_version(),
+        },
+        notes=(*_notes(collection, ids), *described.notes),
+        segment=asked.segment,
+        gates=tuple(gate.check(first) for gate in asked.gates),
+        tuning=tuning,
+    )
+
+
+def _notes(collection: Collection, ids: set[str]) -> list[str]:
+    """Returns what a reader of the figures should know of the questions."""
+    notes = []
+    if collection.left_out:
+        notes.append(f"{collection.left_out} queries without a relevant document are left out")
+    relevant = {
+        id_ for topic in collection.topics for id_, grade in topic.grades.items() if grade > 0
+    }
+    if missing := len(relevant - ids):
+        notes.append(f"{missing} of {len(relevant)} relevant documents are not in the index")
+    return notes
+
+
+@asynccontextmanager
+async def _searched(
+    face: Face, collection: Collection, asked: _Asked
+) -> AsyncIterator[HybridIndex]:
+    """Opens the index to search: the one named, else the folder's corpus, indexed in memory."""
+    if asked.index is not None or collection.corpus is None:
+        url = asked.index or os.environ.get("RAGCHAT_INDEX") or DEFAULT_INDEX
+        async with opened(url, asked.corpus) as index:
+            yield index
+        return
+    from ragchat_retrieval.chunking import WholeText  # noqa: PLC0415 - --help stays quick
+    from ragchat_retrieval.index import HybridIndex  # noqa: PLC0415 - as above
+
+    # BEIR's documents are judged whole, so each is one passage.
+    async with HybridIndex(embedder=_embedder(asked.cache), splitter=WholeText()) as index:
+        await _fill(face, index, collection)
+        yield index
+
+
+async def _fill(face: Face, index: HybridIndex, collection: Collection) -> None:
+    documents = list(collection.documents())
+    with face.progress(f"{collection.name}: indexing") as tell:
+        for start in range(0, len(documents), _BATCH):
+            await index.ingest(*documents[start : start + _BATCH])
+            tell(min(1.0, (start + _BATCH) / len(documents)))
+
+
+def _embedder(cache: Path | None) -> Embedder | None:
+    from ragchat_retrieval.embedders import CachedEmbedder, embedder_from_env  # noqa: PLC0415 - as above
+
+    embedder = embedder_from_env()
+    return embedder if cache is None or embedder is None else CachedEmbedder(embedder, cache)
