@@ -12,116 +12,53 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
-import math
 import platform
 import sys
 import tempfile
-from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ragchat
+from ragchat.evaluation import HISTORY, LAST_TURN, REWRITE, ways_of_asking
+from ragchat_retrieval.evaluation import evaluate, load_collection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from ragchat_retrieval.evaluation import Evaluation
 
-    from ragchat import HybridIndex, Query
+    Measured = dict[str, dict[str, float]]
 
 HERE = Path(__file__).resolve().parent
 COLLECTIONS = ("scifact", "cranfield", "python-docs", "mtrag-clapnq", "mtrag-fiqa", "mtrag-govt")
-CONVERSATIONS = ("mtrag-clapnq", "mtrag-fiqa", "mtrag-govt")
-FUSIONS = {
-    "keyword": ragchat.Weighted(keyword=1.0),
-    "vector": ragchat.Weighted(keyword=0.0),
-    "hybrid": ragchat.Weighted(keyword=0.3),
+OTHERS = {
     "not completed": ragchat.Weighted(keyword=0.3, complete=False),
     "RRF": ragchat.RRF(),
 }
-LANES = ("keyword", "vector", "hybrid")
-DEPTH = 10
+RANKINGS = {"keyword": "keyword", "vector": "vector", "hybrid": "fused"}
+"""Names in the tables, and what evaluation calls them."""
+
+FUSIONS = (*RANKINGS, *OTHERS)
+METRIC = "ndcg@10"
 
 
-@dataclass(frozen=True)
-class Collection:
-    """A test collection in BEIR form."""
-
-    name: str
-    folder: Path
-
-    def rows(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yields the objects of a gzipped JSON-lines file."""
-        with gzip.open(self.folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
-
-    def documents(self) -> list[ragchat.Document]:
-        """Returns the corpus; documents without text are left out."""
-        return [
-            ragchat.Document(row["_id"], row["text"], title=row.get("title") or None)
-            for row in self.rows("corpus")
-            if row["text"].strip()
-        ]
-
-    def judgments(self) -> dict[str, dict[str, int]]:
-        """Returns relevance grades by query id and document id."""
-        grades: dict[str, dict[str, int]] = {}
-        with gzip.open(self.folder / "qrels.tsv.gz", "rt", encoding="utf-8") as lines:
-            next(lines)
-            for line in lines:
-                query, document, grade = line.split("\t")[:3]
-                grades.setdefault(query, {})[document] = int(grade)
-        return grades
-
-    def queries(self) -> dict[str, dict[str, Any]]:
-        """Returns the judged queries by id."""
-        judged = self.judgments()
-        return {row["_id"]: row for row in self.rows("queries") if row["_id"] in judged}
+async def collection(folder: Path, store: ragchat.Store, embedder: ragchat.Embedder) -> Measured:
+    """Returns the metric by way of asking and ranking."""
+    found = load_collection(folder)
+    async with ragchat.HybridIndex(store, embedder=embedder, splitter=ragchat.WholeText()) as index:
+        await index.ingest(*found.documents(), on_progress=_progress(found.name))
+        return {
+            way: figures(
+                await evaluate(index, found.topics, metrics=[METRIC], fusions=OTHERS, ask=ask)
+            )
+            for way, ask in ways_of_asking(found.topics).items()
+        }
 
 
-def ndcg(ranking: Sequence[str], grades: Mapping[str, int], k: int = DEPTH) -> float:
-    """Returns nDCG@k with gain 2^rel − 1 and a logarithmic discount."""
-
-    def gain(values: Sequence[int]) -> float:
-        return sum((2**grade - 1) / math.log2(rank + 2) for rank, grade in enumerate(values[:k]))
-
-    ideal = gain(sorted(grades.values(), reverse=True))
-    return gain([grades.get(id_, 0) for id_ in ranking]) / ideal if ideal else 0.0
-
-
-async def score(
-    index: HybridIndex,
-    queries: Mapping[str, str | Query],
-    grades: Mapping[str, Mapping[str, int]],
-    fusion: ragchat.Weighted | ragchat.RRF,
-) -> float:
-    """Returns the mean nDCG@10 of the queries under a fusion."""
-    total = 0.0
-    for id_, query in queries.items():
-        found = await index.search(query, top_k=DEPTH, fusion=fusion)
-        total += ndcg([c.passage.document_id for c in found], grades[id_])
-    return total / len(queries)
-
-
-async def conversation(index: HybridIndex, collection: Collection) -> dict[str, dict[str, float]]:
-    """Returns nDCG@10 by way of asking and lane."""
-    rows, grades = collection.queries(), collection.judgments()
-    expand = ragchat.HistoryExpansionTransformer()
-    asked: dict[str, dict[str, str | Query]] = {
-        "last turn": {id_: row["text"] for id_, row in rows.items()},
-        "history expansion": {},
-        "human rewrite": {id_: row["rewrite"] or row["text"] for id_, row in rows.items()},
-    }
-    for id_, row in rows.items():
-        turn = ragchat.ConversationQuery(ragchat.Query(row["text"]), row["messages"][:-1])
-        asked["history expansion"][id_] = await expand(turn)
-    return {
-        way: {lane: await score(index, queries, grades, FUSIONS[lane]) for lane in LANES}
-        for way, queries in asked.items()
-    }
+def figures(evaluation: Evaluation) -> dict[str, float]:
+    """Returns the metric's mean by ranking, as the tables name them."""
+    return {name: evaluation.mean(METRIC, RANKINGS.get(name, name)) for name in FUSIONS}
 
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -130,25 +67,18 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {"collections": {}, "conversations": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name in args.only.split(",") if args.only else COLLECTIONS:
-            collection = Collection(name, args.data / name)
             store = (
                 ragchat.MemoryStore()
                 if args.store == "memory"
                 else ragchat.SQLiteStore(Path(folder) / f"{name}.sqlite")
             )
-            async with ragchat.HybridIndex(
-                store, embedder=embedder, splitter=ragchat.WholeText()
-            ) as index:
-                documents = collection.documents()
-                await index.ingest(*documents, on_progress=_progress(name))
-                queries = {id_: row["text"] for id_, row in collection.queries().items()}
-                grades = collection.judgments()
-                results["collections"][name] = {
-                    label: await score(index, queries, grades, fusion)
-                    for label, fusion in FUSIONS.items()
+            ways = await collection(args.data / name, store, embedder)
+            # The fusions are compared on questions as they stand.
+            results["collections"][name] = ways.get(LAST_TURN) or next(iter(ways.values()))
+            if HISTORY in ways:
+                results["conversations"][name] = {
+                    way: ways[way] for way in (LAST_TURN, HISTORY, REWRITE)
                 }
-                if name in CONVERSATIONS:
-                    results["conversations"][name] = await conversation(index, collection)
     return results
 
 
@@ -181,9 +111,9 @@ def report(results: dict[str, Any]) -> str:
         "| conversations | lane | last turn | history expansion | human rewrite | gap closed |",
     ]
     lines.append("|---" * 6 + "|")
-    means: dict[str, list[float]] = {lane: [] for lane in LANES}
+    means: dict[str, list[float]] = {lane: [] for lane in RANKINGS}
     for name, ways in results["conversations"].items():
-        for lane in LANES:
+        for lane in RANKINGS:
             last, expanded, rewrite = (ways[way][lane] for way in ways)
             gap = (expanded - last) / (rewrite - last) if rewrite != last else float("nan")
             means[lane].append(gap)

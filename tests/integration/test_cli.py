@@ -19,7 +19,7 @@ from ragchat.cli.ask import Answer, pieces_of
 from ragchat.testing import Failure, Interrupted, LoopbackOpenAI, Reply
 
 CORPUS = Path(__file__).parents[2] / "ragchat" / "demo" / "corpus"
-COMMANDS = ["ingest", "search", "ask", "stats", "embed", "remove", "reset", "demo"]
+COMMANDS = ["ingest", "search", "ask", "stats", "embed", "remove", "reset", "demo", "eval"]
 
 
 class Shell:

@@ -12,7 +12,7 @@ from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.pipeline import RetrievalPipeline, federate
 from ragchat_retrieval.policy import Policy
 
-WORDS = "apple banana cherry damson elder fig grape hazel iris juniper".split()
+WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "juniper"]
 TOPICS = tuple(
     Topic(f"t{i}", Query(f"{WORDS[i]} {WORDS[i + 1]} {WORDS[i + 3]}"), {f"d{i}": 2, f"d{i + 9}": 1})
     for i in range(6)

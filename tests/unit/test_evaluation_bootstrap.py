@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.evaluation import paired_bootstrap
 from ragchat_retrieval.evaluation import bootstrap as module
+from ragchat_retrieval.evaluation import paired_bootstrap
 
 scores = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=12)
 

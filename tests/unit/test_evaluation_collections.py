@@ -86,7 +86,9 @@ def test_a_topic_knows_its_conversation_and_its_segments():
     reply = {"role": "assistant", "content": "A state."}
     last = {"role": "user", "content": "and its capital?"}
     topic = Topic("t", Query("and its capital?"), {"d": 1}, messages=(first, reply, last))
-    opening = Topic("s", Query("Arizona?"), {"d": 1}, messages=(first,), fields={"kind": ["b", "a"]})
+    opening = Topic(
+        "s", Query("Arizona?"), {"d": 1}, messages=(first,), fields={"kind": ["b", "a"]}
+    )
     assert topic.history == (first, reply)
     assert topic.group == opening.group != Topic("u", Query("x"), {"d": 1}).group
     assert (topic.segments("turn"), opening.segments("turn")) == (("later",), ("first",))

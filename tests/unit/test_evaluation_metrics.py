@@ -108,7 +108,9 @@ def test_a_metric_is_read_as_it_is_written(text, name, cutoff):
     assert Metric.of(metric) is metric
 
 
-@pytest.mark.parametrize("text", ["", "map@10", "ndcg@", "ndcg@0", "ndcg@-1", "ndcg@x", "precision"])
+@pytest.mark.parametrize(
+    "text", ["", "map@10", "ndcg@", "ndcg@0", "ndcg@-1", "ndcg@x", "precision"]
+)
 def test_what_is_no_metric_is_refused(text):
     with pytest.raises(InvalidSetting, match="metric"):
         Metric.of(text)

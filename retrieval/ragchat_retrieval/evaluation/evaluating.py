@@ -13,9 +13,9 @@ from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.evaluation.metrics import DEFAULT_METRICS, Metric
 from ragchat_retrieval.evaluation.result import Evaluation
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.foreign import candidates_of, for_foreign
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lanes import each
-from ragchat_retrieval.pipeline import candidates_of, for_foreign
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import SearchResult
