@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from ragchat_retrieval.evaluation import Collection, Evaluation, Gate, Metric, Report
     from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ports import Embedder
+    from ragchat_retrieval.rerank import Rerank
 
 T = TypeVar("T")
 
 _BATCH = 256
 """Documents ingested at a time."""
+
+_POOL = 20
+"""Candidates that a chat model is shown at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,9 @@ class _Asked:
     keyword_weight: float
     tune: bool
     cache: Path | None
+    rerank_model: str | None
+    mmr: float | None
+    per_document: int | None
 
 
 def evaluate(
@@ -80,6 +87,16 @@ def evaluate(
     keyword_weight: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the keyword lane.")
     ] = 0.3,
+    rerank_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Rerank with this chat model, one call per question."),
+    ] = None,
+    mmr: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Diversify: 0 all diversity, 1 none.")
+    ] = None,
+    per_document: Annotated[
+        int | None, typer.Option(min=1, help="Most passages of one document.")
+    ] = None,
     segment: Annotated[
         str | None,
         typer.Option(metavar="FIELD", help="Also by a field of the queries; turn: first, later."),
@@ -116,6 +133,9 @@ def evaluate(
         keyword_weight=keyword_weight,
         tune=tune,
         cache=cache,
+        rerank_model=rerank_model,
+        mmr=mmr,
+        per_document=per_document,
     )
     for path in paths:
         if not path.is_dir():
@@ -175,8 +195,14 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
     from ragchat_retrieval.fusion import RRF, Weighted  # noqa: PLC0415 - as above
 
     weight = Weighted(keyword=asked.keyword_weight)
-    async with _searched(face, collection, asked) as index:
-        retriever = index.retriever(top_k=asked.top_k, fusion=weight)
+    async with _searched(face, collection, asked) as index, _reranking(asked) as rerank:
+        retriever = index.retriever(
+            top_k=asked.top_k,
+            fusion=weight,
+            rerank=rerank,
+            mmr=asked.mmr,
+            per_document=asked.per_document,
+        )
         evaluations: dict[str, Evaluation] = {}
         ways = ways_of_asking(collection.topics)
         for way, ask in ways.items():
@@ -201,6 +227,7 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
                     collection.topics,
                     metric=asked.metrics[0],
                     keyword=weight.keyword,
+                    rerank=rerank,
                     top_k=asked.top_k,
                     ask=next(iter(ways.values())),
                     on_progress=tell,
@@ -218,6 +245,7 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
             "splitter": described.splitter,
             "keyword weight": f"{weight.keyword:g}",
             "top k": str(asked.top_k),
+            "reranker": asked.rerank_model or "none",
             "python": platform.python_version(),
         },
         notes=(*_notes(collection, ids), *described.notes),
@@ -257,6 +285,23 @@ async def _searched(
     async with HybridIndex(embedder=_embedder(asked.cache), splitter=WholeText()) as index:
         await _fill(face, index, collection)
         yield index
+
+
+@asynccontextmanager
+async def _reranking(asked: _Asked) -> AsyncIterator[Rerank | None]:
+    """Yields the reranker that was asked for, its client open."""
+    if asked.rerank_model is None:
+        yield None
+        return
+    from openai import AsyncOpenAI  # noqa: PLC0415 - only where a model is asked
+
+    from ragchat.models import ChatModel  # noqa: PLC0415 - as above
+    from ragchat.reranking import LLMReranker  # noqa: PLC0415 - as above
+    from ragchat_retrieval.rerank import Rerank  # noqa: PLC0415 - as above
+
+    async with AsyncOpenAI() as client:
+        model = ChatModel(client.chat.completions.create, model=asked.rerank_model)
+        yield Rerank(LLMReranker(model), pool=max(_POOL, asked.top_k))
 
 
 async def _fill(face: Face, index: HybridIndex, collection: Collection) -> None:

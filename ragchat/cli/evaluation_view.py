@@ -60,7 +60,8 @@ def show_report(face: Face, report: Report) -> None:
 
 def _show_ways(face: Face, report: Report, first: str) -> None:
     differences = report.ways()
-    stages = list(report.evaluation.rankings)
+    names = list(report.evaluation.rankings)
+    stages = names[: names.index(report.evaluation.main) + 1]
     rows = []
     for way, evaluation in report.evaluations.items():
         values = [

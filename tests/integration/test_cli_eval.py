@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ragchat.cli.app import app
+from ragchat.testing import LoopbackOpenAI
 
 PLANTS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "plum"]
 
@@ -192,3 +193,25 @@ def test_a_folder_that_is_none_is_misuse_and_a_bad_collection_fails_with_its_lin
 def test_a_gate_on_a_stage_that_did_not_run_is_an_error(shell, folder):
     done = shell("eval", folder, "--gate", "reranked:mrr>=0.1")
     assert (done.exit_code, "'reranked' is none of" in done.stderr) == (1, True)
+
+
+def test_reranking_and_diversification_are_stages_and_are_tuned(shell, folder):
+    def backwards(request):
+        """Scores the candidates of a prompt so that the last comes first."""
+        prompt = request.json["messages"][-1]["content"]
+        count = prompt.count('"index":') - 1  # the form of the reply names it once
+        scores = [{"index": n, "score": (n + 1) / 100} for n in range(count)]
+        return json.dumps({"scores": scores})
+
+    with LoopbackOpenAI(default=backwards) as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        options = ("--rerank-model", "m", "--mmr", "1", "--per-document", "1", "--tune")
+        done = shell("eval", folder, "--json", "--metric", "mrr@10", *options, **env)
+    assert done.exit_code == 0, done.stderr
+    (record,) = json.loads(done.stdout)["collections"]
+    assert record["main"] == "diversified"
+    rankings = record["asked"]["question"]["rankings"]
+    assert rankings["reranked"]["mrr@10"] < rankings["fused"]["mrr@10"]
+    assert record["settings"]["reranker"] == "m"
+    assert record["tuning"]["default"]["rerank_weight"] == 1.0
+    assert record["tuning"]["trials"][0]["scored"] <= 20

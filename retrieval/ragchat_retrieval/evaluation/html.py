@@ -183,12 +183,15 @@ def _segments(report: Report) -> list[str]:
 
 
 def _tuning(tuning: Tuning) -> list[str]:
-    by_candidates: dict[str, dict[float, float]] = {}
+    by_candidates: dict[int, dict[float, float]] = {}
     for trial in tuning.trials:
-        row = by_candidates.setdefault(f"{trial.setting.candidates} candidates", {})
+        row = by_candidates.setdefault(trial.setting.candidates, {})
         weight = trial.setting.keyword
         row[weight] = max(row.get(weight, 0.0), trial.value)
-    series = {name: sorted(by_candidates[name].items()) for name in sorted(by_candidates)}
+    series = {
+        f"{count} candidates": sorted(by_candidates[count].items())
+        for count in sorted(by_candidates)
+    }
     verdict = "keep the default" if tuning.recommended == tuning.default else "take the choice"
     told = (
         f"{len(tuning.trials)} settings on {len(tuning.tuned_on)} questions; judged on "

@@ -36,7 +36,8 @@ def bars(
     Args:
         title: What the plot shows, for readers who do not see it.
         values: Length of each bar, 0 … 1, by name.
-        counts: What to write in brackets after a name.
+        counts: What to write in brackets after a name. The bars are then parts of one ranking and
+            have one colour; else each is a ranking with a colour of its own.
     """
     x = _scale(0.0, 1.0, _LABELS, WIDTH - 60)
     parts = []
@@ -45,7 +46,9 @@ def bars(
         label = name if counts is None else f"{name} ({counts[name]})"
         parts += [
             _text(_LABELS - 8, y + 13, _fitted(label), anchor="end"),
-            _rect(f"s{row % SERIES}", x(0), y, max(0.0, x(value) - x(0)), 18),
+            _rect(
+                f"s{row % SERIES if counts is None else 0}", x(0), y, max(0.0, x(value) - x(0)), 18
+            ),
             _text(x(value) + 6, y + 13, f"{value:.3f}"),
         ]
     return _svg(title, len(values) * _ROW + 8, parts)
@@ -107,7 +110,7 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], axes:
         path = " ".join(f"{x(warp(px)):.1f},{y(py):.1f}" for px, py in points)
         parts.append(f'<polyline class="s{number % SERIES}" points="{path}"/>')
     parts.append(_text((left + right) / 2, bottom + 32, axes.x, anchor="middle"))
-    parts.append(_text(left, bottom + 32, axes.y, anchor="end"))
+    parts.append(_text(2, bottom + 32, axes.y))
     legend, height = _legend(list(series), bottom + 52)
     return _svg(title, height, parts + legend)
 
