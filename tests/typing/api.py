@@ -56,6 +56,19 @@ async def search(index: ragchat.HybridIndex) -> None:
         assert_type(why.final_rank, int)
 
 
+async def measure(index: ragchat.HybridIndex) -> None:
+    """Measuring, comparing, tuning."""
+    collection = ragchat.load_collection("questions")
+    evaluation = await ragchat.evaluate(
+        index.retriever(top_k=10), collection.topics, fusions={"RRF": ragchat.RRF()}
+    )
+    assert_type(evaluation, ragchat.Evaluation)
+    assert_type(evaluation.mean("ndcg@10"), float)
+    assert_type(evaluation.difference("ndcg@10", baseline="keyword").low, float)
+    tuning = await ragchat.tune(index, collection.topics, held_out=0.3)
+    assert_type(tuning.recommended.keyword, float)
+
+
 # Stages of an application's own are plain functions.
 
 

@@ -206,9 +206,11 @@ async def test_progress_never_falls_and_ends_at_1(index):
     assert (shares[0], shares[-1]) == (0.0, 1.0)
 
 
-async def test_no_topic_and_a_fusion_named_like_a_stage_are_refused(index):
+async def test_no_topic_one_id_twice_and_a_fusion_named_like_a_stage_are_refused(index):
     with pytest.raises(InvalidSetting, match="topics"):
         await evaluate(index, [])
+    with pytest.raises(InvalidSetting, match="twice"):
+        await evaluate(index, TOPICS * 2)
     with pytest.raises(InvalidSetting, match="vector"):
         await evaluate(index, TOPICS, fusions={"vector": RRF()})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.evaluation.metrics import DEFAULT_METRICS, Metric
-from ragchat_retrieval.evaluation.result import Evaluation
+from ragchat_retrieval.evaluation.result import Evaluation, check_topics
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import candidates_of, for_foreign
 from ragchat_retrieval.index import HybridIndex
@@ -68,15 +68,14 @@ async def evaluate(
         on_progress: Hears floats 0 … 1, never falling, 1.0 last.
 
     Raises:
-        InvalidSetting: There is no topic, or a fusion is named like a stage.
+        InvalidSetting: There is no topic, two share an id, or a fusion is named like a stage.
         RetrievalError: A search failed.
     """
     others = dict(fusions or {})
     for name in others:
         if name in STAGES:
             raise InvalidSetting("fusions", f"{name!r} is the name of a stage")
-    if not topics:
-        raise InvalidSetting("topics", "at least one is needed")
+    check_topics(topics)
     source = retriever.retriever(top_k=DEPTH) if isinstance(retriever, HybridIndex) else retriever
     tell = on_progress or _ignore
     tell(0.0)

@@ -29,7 +29,7 @@ class Evaluation:
     """Rankings of the same topics, side by side.
 
     Raises:
-        InvalidSetting: There is no topic, or `main` is no ranking's name.
+        InvalidSetting: There is no topic, two share an id, or `main` is no ranking's name.
         InvalidRun: A ranking has not exactly one row per topic.
     """
 
@@ -54,8 +54,7 @@ class Evaluation:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "metrics", tuple(dict.fromkeys(map(Metric.of, self.metrics))))
-        if not self.topics:
-            raise InvalidSetting("topics", "at least one is needed")
+        check_topics(self.topics)
         if self.main not in self.rankings:
             raise InvalidSetting("main", f"{self.main!r} is no ranking")
         count = len(self.topics)
@@ -171,6 +170,18 @@ class Evaluation:
             main=self.main,
             metrics=self.metrics,
         )
+
+
+def check_topics(topics: Sequence[Topic]) -> None:
+    """Checks that there are topics, each with an id of its own.
+
+    Raises:
+        InvalidSetting: There is none, or an id occurs twice.
+    """
+    if not topics:
+        raise InvalidSetting("topics", "at least one is needed")
+    if len({topic.id for topic in topics}) < len(topics):
+        raise InvalidSetting("topics", "an id occurs twice")
 
 
 def evaluate_run(

@@ -17,6 +17,7 @@ from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.evaluation.bootstrap import Difference, paired_bootstrap
 from ragchat_retrieval.evaluation.evaluating import DEPTH, PATIENT, fused_by
 from ragchat_retrieval.evaluation.metrics import Metric
+from ragchat_retrieval.evaluation.result import check_topics
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.fusion import LaneResult, Weighted
 from ragchat_retrieval.options import SearchOptions
@@ -182,6 +183,7 @@ async def tune(
     tell = on_progress or _ignore
     tell(0.0)
     default = _default(index, keyword, step, top_k)
+    check_topics(topics)
     training, test = split(topics, held_out, seed=seed)
     deepest = max(*tried.candidates, default.candidates)
     options = SearchOptions(top_k=top_k, candidates=deepest, fusion=Weighted(keyword=0.5))
@@ -252,12 +254,13 @@ async def _read_lanes(
     tell: Callable[[float], object],
 ) -> dict[str, Ranking]:
     """Returns both lanes of every topic, each scoring what only the other one found."""
+    searcher = await index.searcher()
     lanes: dict[str, Ranking] = {}
     for start in range(0, len(topics), _AT_ONCE):
         batch = topics[start : start + _AT_ONCE]
         queries: list[Query] = [t.query if ask is None else await call_stage(ask, t) for t in batch]
         asked = [options.for_query(query)[0] for query in queries]
-        rankings = await index.searcher.rank(asked, options, Run(PATIENT))
+        rankings = await searcher.rank(asked, options, Run(PATIENT))
         lanes |= {topic.id: ranking for topic, ranking in zip(batch, rankings, strict=True)}
         tell(min(1.0, (start + _AT_ONCE) / len(topics)))
     return lanes
