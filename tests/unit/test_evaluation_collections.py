@@ -130,7 +130,9 @@ def test_what_cannot_be_read_is_named_with_its_line(folder, name, content, words
         load_collection(folder)
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}" * 999)[:-9]])
+@pytest.mark.parametrize(
+    "content", [b"no gzip", gzip.compress(b"{}" * 999)[:-9]], ids=["other", "cut short"]
+)
 def test_a_damaged_archive_is_named(folder, content):
     (folder / "queries.jsonl").unlink()
     (folder / "queries.jsonl.gz").write_bytes(content)
