@@ -10,15 +10,9 @@ from ragchat_retrieval.engine import Batch, Postings
 from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.filters import RESERVED_KEYS
 from ragchat_retrieval.ports import Identity, StoreCounts
+from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit
 from ragchat_retrieval.stores.sqlite.database import NAME
-from ragchat_retrieval.stores.sqlite.rows import (
-    PASSAGE,
-    Labels,
-    MetadataMemo,
-    inherit,
-    read_document,
-    read_passages,
-)
+from ragchat_retrieval.stores.sqlite.rows import PASSAGE, read_document, read_passages
 from ragchat_retrieval.stores.sqlite.schema import batches
 from ragchat_retrieval.stores.sqlite.state import CorpusState
 from ragchat_retrieval.text import is_storable

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragchat_retrieval.metadata import decode, encode
+from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit, own_labels
 from ragchat_retrieval.stores.sqlite.schema import batches
 from ragchat_retrieval.values import Document, Lines, Passage, Span
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.metadata import Metadata
 
 Row = tuple[Any, ...]
 
@@ -26,17 +26,6 @@ PASSAGE = (
     "document, id, ordinal, span_start, span_end, line_start, line_end, page, headings, own, text"
 )
 """The columns that `PassageRow` takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """What passages inherit from their document."""
-
-    document_id: str
-    title: str | None
-    source: str | None
-    metadata: Metadata
-    digest: str
 
 
 # --- writing ---
@@ -99,28 +88,10 @@ def passage_rows(
             lines.end if lines else None,
             passage.page,
             json.dumps(passage.headings) if passage.headings else None,
-            _own_labels(passage, owner),
+            own_labels(passage, owner.document, digest=owner.digest, metadata=owner.metadata),
             terms,
             None if sliced else passage.text,
         )
-
-
-def _own_labels(passage: Passage, owner: Owner) -> str | None:
-    """Returns the labels in which a passage differs from its document, as JSON; None if in none."""
-    document = owner.document
-    own: dict[str, str | None] = {}
-    if passage.title != document.title:
-        own["title"] = passage.title
-    if passage.source != document.source:
-        own["source"] = passage.source
-    if passage.digest != owner.digest:
-        own["digest"] = passage.digest
-    if passage.metadata is not document.metadata:
-        # Compared as text: as mappings, 1, 1.0 and True would be the same.
-        encoded = encode(passage.metadata)
-        if encoded != owner.metadata:
-            own["metadata"] = encoded
-    return json.dumps(own, ensure_ascii=False) if own else None
 
 
 def encode_terms(ids: NDArray[np.int32], counts: NDArray[np.int32]) -> bytes:
@@ -134,39 +105,10 @@ def encode_terms(ids: NDArray[np.int32], counts: NDArray[np.int32]) -> bytes:
 # --- reading ---
 
 
-class MetadataMemo:
-    """Decodes metadata texts, each once: many documents carry the same few."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Metadata] = {}
-
-    def __call__(self, text: str) -> Metadata:
-        """Returns the metadata that a text encodes."""
-        known = self._known.get(text)
-        if known is None:
-            known = self._known[text] = decode(text)
-        return known
-
-
 def read_document(row: Row) -> Document:
     """Returns the document of a row ``id, title, source, metadata, text``."""
     document_id, title, source, metadata, text = row
     return Document(document_id, text, title=title, source=source, metadata=decode(metadata))
-
-
-def inherit(labels: Labels, own: str | None, memo: MetadataMemo) -> Labels:
-    """Returns a passage's labels: its document's, except where it has its own."""
-    if own is None:
-        return labels
-    given: Mapping[str, str | None] = json.loads(own)
-    metadata = given.get("metadata")
-    return Labels(
-        labels.document_id,
-        given.get("title", labels.title),
-        given.get("source", labels.source),
-        labels.metadata if metadata is None else memo(metadata),
-        given.get("digest", labels.digest) or "",
-    )
 
 
 def read_passages(
