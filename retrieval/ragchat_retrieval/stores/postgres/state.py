@@ -1,0 +1,102 @@
+"""What the list of corpora says of one: read before everything, raised by every write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragchat_retrieval.ports import Identity
+
+if TYPE_CHECKING:
+    from ragchat_retrieval.stores.postgres.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusState:
+    """One row of table ``corpora``."""
+
+    key: int
+    revision: int = 0
+    identity: Identity | None = None
+    documents: int = 0
+    passages: int = 0
+    vectors: int = 0
+
+    length: int = 0
+    """Terms of all passages, repetitions included."""
+
+    largest: float = 0.0
+    """Upper bound of the norms of the vectors."""
+
+    indexed: bool = False
+    """Whether there is an HNSW index."""
+
+    analyzed: int = 0
+    """Passages when the planner last looked at the tables."""
+
+    next_document: int = 1
+    next_passage: int = 1
+    next_term: int = 1
+    """Numbers that were never given; none is given twice."""
+
+    @property
+    def dimension(self) -> int | None:
+        """Length of the vectors; None without a model."""
+        return self.identity.dimension if self.identity else None
+
+
+_COLUMNS = (
+    "documents",
+    "passages",
+    "vectors",
+    "length",
+    "largest",
+    "indexed",
+    "analyzed",
+    "next_document",
+    "next_passage",
+    "next_term",
+)
+
+
+async def read_state(session: Session, schema: str, corpus: str) -> CorpusState | None:
+    """Returns the state of a corpus; None if it was never written."""
+    rows = await session.fetch(
+        "SELECT key, revision, analyzer, model, dimension, "  # noqa: S608 - a checked name, constants
+        f'{", ".join(_COLUMNS)} FROM "{schema}".corpora WHERE name = %s',
+        [corpus],
+    )
+    if not rows:
+        return None
+    key, revision, analyzer, model, dimension, *rest = rows[0]
+    identity = (
+        None if analyzer is None else Identity(analyzer=analyzer, model=model, dimension=dimension)
+    )
+    return CorpusState(key, revision, identity, *rest)
+
+
+async def create_state(session: Session, schema: str, corpus: str) -> CorpusState:
+    """Adds a corpus to the list."""
+    ((key,),) = await session.fetch(
+        f'INSERT INTO "{schema}".corpora (name) VALUES (%s) RETURNING key',  # noqa: S608 - a checked name
+        [corpus],
+    )
+    return CorpusState(key)
+
+
+async def write_state(session: Session, schema: str, state: CorpusState) -> None:
+    """Keeps a state, with the revision that it has."""
+    identity = state.identity
+    assignments = ", ".join(f"{column} = %s" for column in _COLUMNS)
+    await session.run(
+        f'UPDATE "{schema}".corpora SET revision = %s, analyzer = %s, model = %s, dimension = %s, '  # noqa: S608 - a checked name, constants
+        f"{assignments} WHERE key = %s",
+        [
+            state.revision,
+            identity and identity.analyzer,
+            identity and identity.model,
+            identity and identity.dimension,
+            *(getattr(state, column) for column in _COLUMNS),
+            state.key,
+        ],
+    )
