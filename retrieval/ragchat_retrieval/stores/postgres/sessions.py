@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import threading
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -73,6 +74,20 @@ class Session:
         """Runs a statement and returns how many rows it touched."""
         await self._cursor.execute(query.encode(), params, prepare=False)
         return self._cursor.rowcount
+
+    async def allowed(self, statement: str) -> bool:
+        """Runs a statement; returns False if the role or the server cannot do that."""
+        refusals = (
+            errors.InsufficientPrivilege,
+            errors.FeatureNotSupported,
+            errors.UndefinedFile,
+        )
+        try:
+            async with self._cursor.connection.transaction():
+                await self._cursor.execute(statement.encode(), prepare=False)
+        except refusals:
+            return False
+        return True
 
     async def copy_rows(self, target: str, rows: Iterable[Sequence[Any]]) -> None:
         """Writes rows into ``table (columns)``."""
@@ -256,11 +271,9 @@ class _Own:
     def _idle(self, here: _Here) -> AsyncConnection[Any] | None:
         while here.idle:
             connection = here.idle.pop()
-            with suppress(psycopg.Error):
-                # Costs no round trip, and notices that the server has hung up.
-                connection.pgconn.consume_input()
-            if not connection.closed:
+            if _is_silent(connection):
                 return connection
+            _close_all([connection])
         return None
 
     async def _connect(self) -> AsyncConnection[Any]:
@@ -305,6 +318,15 @@ class _BorrowedPool:
 
     async def aclose(self) -> None:
         pass
+
+
+def _is_silent(connection: AsyncConnection[Any]) -> bool:
+    """Says whether a connection that waits for work heard nothing, as a farewell of the server."""
+    if connection.closed:
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        return not selector.select(0)
 
 
 def _close_all(idle: list[AsyncConnection[Any]]) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EXACT_UP_TO: Final = 20_000
+EXACT_UP_TO: Final = 10_000
 """Vectors that are compared one by one in a few milliseconds (measured at 384 dimensions)."""
 
 _MOST: Final = 2**31 - 1
