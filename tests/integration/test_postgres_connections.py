@@ -338,6 +338,20 @@ async def test_a_write_can_be_part_of_the_caller_s_transaction(
             await connection.rollback()
 
 
+async def test_what_the_caller_undoes_leaves_no_mark(postgres_url, postgres_schema, store):
+    """Nothing that was seen in a transaction that is rolled back is remembered."""
+    async with await psycopg.AsyncConnection.connect(postgres_url) as connection:
+        joined = PostgresStore(connection, schema=postgres_schema)
+        await connection.execute("SELECT 1")
+        await put(joined, *(version(f"doc{n}", n) for n in range(5)))
+        assert len(await by_words(joined, "shared", 100)) == PARTS * len(range(5))
+        await connection.rollback()
+        assert await joined.corpora() == []
+        await put(joined, version("doc", 0), revision("other", "other words"))
+        assert await by_words(joined, "shared part0") == await by_words(store, "shared part0")
+        assert await joined.revision() == await store.revision() == 1
+
+
 async def test_a_refused_write_leaves_the_caller_s_transaction_usable(
     postgres_url, postgres_schema
 ):

@@ -51,7 +51,7 @@ class TermStatistics:
     ) -> dict[str, tuple[int, int]]:
         """Returns the number of each known term, and how many passages hold it."""
         revision, known = self._known.get(state.key, (-1, {}))
-        if revision != state.revision or len(known) > _KEPT_TERMS:
+        if revision != state.revision or len(known) > _KEPT_TERMS or session.joins:
             known = {}
         missing = [term for term in terms if term not in known]
         if missing:
@@ -66,7 +66,8 @@ class TermStatistics:
             known = known | dict.fromkeys(missing, (0, 0)) | {t: (i, n) for t, i, n in rows}
             if len(self._known) >= _KEPT_CORPORA:
                 self._known.clear()
-            self._known[state.key] = (state.revision, known)
+            if not session.joins:
+                self._known[state.key] = (state.revision, known)
         return {term: known[term] for term in terms if known[term][1]}
 
 

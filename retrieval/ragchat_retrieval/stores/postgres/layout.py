@@ -265,7 +265,7 @@ async def create_vectors(
 async def create_hnsw(
     session: Session, catalog: Catalog, tables: Tables, dimension: int, vectors: int
 ) -> None:
-    """Makes the HNSW index of a corpus, or makes it anew."""
+    """Makes the HNSW index of a corpus, which has none."""
     column, _ = indexed_as(catalog, dimension, "embedding")
     # A graph that does not fit into this memory is built many times more slowly. One process
     # builds, since a container's shared memory is often too small for several.
@@ -276,11 +276,15 @@ async def create_hnsw(
         "pg_size_bytes(current_setting('maintenance_work_mem')) / 1024, %s) || 'kB', true)",
         [needed],
     )
-    await session.run(f'DROP INDEX IF EXISTS "{tables.schema}".{_hnsw(tables)}')
     await session.run(
         f"CREATE INDEX {_hnsw(tables)} ON {tables.vectors} USING hnsw "
         f"({column} {catalog.operators(half=dimension > _FULL_DIMENSION)})"
     )
+
+
+async def drop_hnsw(session: Session, tables: Tables) -> None:
+    """Drops the HNSW index of a corpus, if it has one."""
+    await session.run(f'DROP INDEX IF EXISTS "{tables.schema}".{_hnsw(tables)}')
 
 
 async def drop_tables(session: Session, tables: Tables) -> None:

@@ -11,7 +11,7 @@ it comes back with fewer than it should, all are compared after all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -58,7 +58,8 @@ class VectorQuery:
         """Returns the best passages: product descending, ties by id."""
         inside = predicate(*filters, column="p.fields")
         rows = None
-        if self.state.indexed and limit + _MARGIN <= _LARGEST_EF:
+        many = self.state.indexed and self.state.vectors > self.exact_up_to
+        if many and limit + _MARGIN <= _LARGEST_EF:
             rows = await self._by_index(limit, inside)
         if rows is None:
             rows = await self._by_all(limit, inside)
@@ -130,17 +131,15 @@ class VectorQuery:
                 f"WHERE {inside.sql}), "
             )
             source = f"chosen JOIN {source} ON v.key = chosen.key"
-        return [
-            (id_, sent, distance)
-            for id_, sent, distance in await self.session.fetch(
-                f"WITH {chosen}near AS MATERIALIZED (SELECT v.key, {distance} AS distance "  # noqa: S608 - our own names
-                f"FROM {source} ORDER BY {order} LIMIT %(wanted)s) "
-                f"SELECT p.id, {catalog.send}(v.embedding), near.distance FROM near "
-                f"JOIN {tables.passages} p ON p.key = near.key "
-                f"JOIN {tables.vectors} v ON v.key = near.key ORDER BY near.distance",
-                {"vector": as_text(self.vector), "wanted": wanted, **inside.params},
-            )
-        ]
+        rows = await self.session.fetch(
+            f"WITH {chosen}near AS MATERIALIZED (SELECT v.key, {distance} AS distance "  # noqa: S608 - our own names
+            f"FROM {source} ORDER BY {order} LIMIT %(wanted)s) "
+            f"SELECT p.id, {catalog.send}(v.embedding), near.distance FROM near "
+            f"JOIN {tables.passages} p ON p.key = near.key "
+            f"JOIN {tables.vectors} v ON v.key = near.key ORDER BY near.distance",
+            {"vector": as_text(self.vector), "wanted": wanted, **inside.params},
+        )
+        return cast("list[Row]", rows)
 
     def _ranked(self, rows: Sequence[Row]) -> list[Hit]:
         if not rows:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, errors
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -60,10 +61,16 @@ _inherited: list[object] = []
 
 
 class Session:
-    """A cursor inside a transaction."""
+    """A cursor inside a transaction.
 
-    def __init__(self, cursor: AsyncCursor[tuple[Any, ...]]) -> None:
+    Args:
+        cursor: The cursor.
+        joins: Whether the transaction is the caller's. What is seen in it may never be committed.
+    """
+
+    def __init__(self, cursor: AsyncCursor[tuple[Any, ...]], *, joins: bool) -> None:
         self._cursor = cursor
+        self.joins = joins
 
     async def fetch(self, query: str, params: Params | None = None) -> list[tuple[Any, ...]]:
         """Runs one statement and returns its rows."""
@@ -136,7 +143,7 @@ def transactions(where: object, *, size: int, timeout: float) -> Transactions:
 def _source(where: object, *, size: int, timeout: float) -> Connections:
     if isinstance(where, str):
         try:
-            psycopg.conninfo.conninfo_to_dict(where)
+            conninfo_to_dict(where)
         except psycopg.Error:
             # The driver's own message may quote the password.
             raise InvalidSetting("where", "is no PostgreSQL URL or conninfo string") from None
@@ -185,7 +192,7 @@ class Transactions:
                             AsyncCursor(connection, row_factory=tuple_row) as cursor,
                         ):
                             await cursor.execute(self._opening(write=write, joins=joins).encode())
-                            return await work(Session(cursor))
+                            return await work(Session(cursor, joins=joins))
             except _Disturbed as error:
                 if joins or not left:
                     raise StoreUnavailable(str(error), store=NAME, retryable=True) from None

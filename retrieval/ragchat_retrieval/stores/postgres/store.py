@@ -16,7 +16,7 @@ from ragchat_retrieval.stores.postgres.keyword import KeywordQuery, TermStatisti
 from ragchat_retrieval.stores.postgres.layout import NAME, Tables
 from ragchat_retrieval.stores.postgres.semantic import VectorQuery
 from ragchat_retrieval.stores.postgres.state import read_state
-from ragchat_retrieval.stores.postgres.writing import Writing
+from ragchat_retrieval.stores.postgres.writing import Writing, compute
 from ragchat_retrieval.text import is_storable
 from ragchat_retrieval.vectors import check_query_vector
 
@@ -158,7 +158,10 @@ class PostgresStore:
         """Makes these revisions the only ones of their documents; see `ports.Store.replace`."""
         given = tuple(revisions)
         self._check_open(write=True)
-        check_write(given, identity=identity, scope=scope, store=NAME)
+        await compute(
+            lambda: check_write(given, identity=identity, scope=scope, store=NAME),
+            passages=sum(len(revision.passages) for revision in given),
+        )
         if given:
             await self._write(lambda w: w.replace(given, identity=identity, scope=scope))
 
@@ -389,7 +392,9 @@ class PostgresStore:
                 otherwise()
                 return absent
             if state.dimension is not None and catalog.extension is None:
-                self._shared.catalog = catalog = await layout.read_catalog(session, schema)
+                # Installed since the catalog was read.
+                self._shared.catalog = None
+                catalog = await self._catalog(session) or catalog
             return await work(_Reading(session, catalog, Tables(schema, state.key), state))
 
         return await self._transaction(inside, write=False)
@@ -411,12 +416,12 @@ class PostgresStore:
     async def _catalog(self, session: Session) -> Catalog | None:
         """Returns what the database says of itself, asking until our schema is there."""
         shared = self._shared
-        if shared.catalog is None:
-            catalog = await layout.read_catalog(session, shared.schema)
-            if not catalog.prepared:
-                return None
-            shared.catalog = catalog
-        return shared.catalog
+        if shared.catalog is not None and not session.joins:
+            return shared.catalog
+        catalog = await layout.read_catalog(session, shared.schema)
+        if not session.joins:
+            shared.catalog = catalog if catalog.prepared else None
+        return catalog if catalog.prepared else None
 
     def _check_open(self, *, write: bool) -> None:
         if self._shared.closed:

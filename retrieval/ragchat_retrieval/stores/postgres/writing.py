@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from ragchat_retrieval.stores.postgres.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,11 +40,18 @@ if TYPE_CHECKING:
     from ragchat_retrieval.stores.postgres.sessions import Session
     from ragchat_retrieval.values import Revision
 
+T = TypeVar("T")
+
 _FEW: Final = 100
-"""Passages whose rows are built at once; more are built in a thread."""
+"""Passages whose rows are built without a thread, in about a millisecond."""
 
 _SETTLED: Final = 1000
 """Passages from which on the planner is told of growth."""
+
+
+async def compute(work: Callable[[], T], *, passages: int) -> T:
+    """Does the work of few passages at once, and of more in a thread beside the event loop."""
+    return work() if passages <= _FEW else await asyncio.to_thread(work)
 
 
 class Writing:
@@ -161,6 +168,7 @@ class Writing:
             indexed=False,
             analyzed=0,
         )
+        await layout.drop_hnsw(self._session, tables)
         state = await self._keep_fast(state, catalog)
         await write_state(self._session, self._schema, state)
 
@@ -246,7 +254,7 @@ class Writing:
                 first_passage=state.next_passage,
             )
 
-        batch = work() if len(ids) <= _FEW else await asyncio.to_thread(work)
+        batch = await compute(work, passages=len(ids))
         await session.copy_rows(f"{tables.documents} ({DOCUMENT_COLUMNS})", batch.documents)
         await session.copy_rows(f"{tables.passages} ({PASSAGE_COLUMNS})", batch.passages)
         largest = state.largest
@@ -260,7 +268,10 @@ class Writing:
         term_ids, next_term = await self._intern(state, batch.terms)
         await session.copy_binary(
             f"{tables.postings} ({POSTING_COLUMNS})",
-            binary_postings(batch, term_ids, first_passage=state.next_passage),
+            await compute(
+                lambda: [*binary_postings(batch, term_ids, first_passage=state.next_passage)],
+                passages=len(ids),
+            ),
         )
         return replace(
             state,
