@@ -149,7 +149,7 @@ async def test_a_larger_corpus_gives_equal_scores(
     await put(postgres, *documents[40:60], identity=identity)
     patient = PostgresStore(postgres_url, schema=postgres_schema, exact_up_to=10**6)
     found = wanted = 0
-    for n in range(20):
+    for n in range(8):
         text, vector = " ".join(words[n * 5 : n * 5 + 4]), drawn[n * 7]
         for only in (ALL, Filter(Eq("n", n % 10)), Filter(Eq("half", 1))):
             expected = await by_words(memory, text, 50, filter=only)
