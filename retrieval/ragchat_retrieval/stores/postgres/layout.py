@@ -176,7 +176,9 @@ async def prepare(session: Session, schema: str) -> Catalog:
     ((there,),) = await session.fetch("SELECT to_regnamespace(%s) IS NOT NULL", [f'"{schema}"'])
     if not there:
         await session.run(f'CREATE SCHEMA "{schema}"')
-    await session.run(f'CREATE TABLE "{schema}".about (version integer NOT NULL)')
+    await session.run(
+        f'CREATE TABLE "{schema}".about (version integer NOT NULL, revision bigint NOT NULL)'
+    )
     await session.run(
         f'CREATE TABLE "{schema}".corpora ('
         "key integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
@@ -195,7 +197,7 @@ async def prepare(session: Session, schema: str) -> Catalog:
         "next_term integer NOT NULL DEFAULT 1)"
     )
     # Last: whoever sees a version sees everything.
-    await session.run(f'INSERT INTO "{schema}".about VALUES ({VERSION})')  # noqa: S608 - constants
+    await session.run(f'INSERT INTO "{schema}".about VALUES ({VERSION}, 0)')  # noqa: S608 - constants
     return Catalog(prepared=True, extension=catalog.extension)
 
 

@@ -75,13 +75,32 @@ async def read_state(session: Session, schema: str, corpus: str) -> CorpusState 
     return CorpusState(key, revision, identity, *rest)
 
 
+async def first_revision(session: Session, schema: str) -> int:
+    """Returns the revision of a corpus that was never written, or was dropped."""
+    rows = await session.fetch(f'SELECT revision FROM "{schema}".about')  # noqa: S608 - a checked name
+    return int(rows[0][0]) if rows else 0
+
+
 async def create_state(session: Session, schema: str, corpus: str) -> CorpusState:
     """Adds a corpus to the list."""
-    ((key,),) = await session.fetch(
-        f'INSERT INTO "{schema}".corpora (name) VALUES (%s) RETURNING key',  # noqa: S608 - a checked name
+    ((key, revision),) = await session.fetch(
+        f'INSERT INTO "{schema}".corpora (name, revision) SELECT %s, revision '  # noqa: S608 - a checked name
+        f'FROM "{schema}".about RETURNING key, revision',
         [corpus],
     )
-    return CorpusState(key)
+    return CorpusState(key, revision)
+
+
+async def drop_state(session: Session, schema: str, state: CorpusState) -> None:
+    """Takes a corpus off the list.
+
+    A later one of the name goes on counting, so that nothing derived passes for current.
+    """
+    await session.run(f'DELETE FROM "{schema}".corpora WHERE key = %s', [state.key])  # noqa: S608 - a checked name
+    await session.run(
+        f'UPDATE "{schema}".about SET revision = greatest(revision, %s)',  # noqa: S608 - a checked name
+        [state.revision + 1],
+    )
 
 
 async def write_state(session: Session, schema: str, state: CorpusState) -> None:

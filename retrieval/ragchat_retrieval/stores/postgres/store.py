@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra, StoreClosed, StoreReadOnly
 from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts
 from ragchat_retrieval.stores.answers import query_vector
-from ragchat_retrieval.stores.checks import check_write
+from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.postgres import layout, reading
 from ragchat_retrieval.stores.postgres.keyword import KeywordQuery, TermStatistics
 from ragchat_retrieval.stores.postgres.layout import NAME, Tables
 from ragchat_retrieval.stores.postgres.semantic import VectorQuery
-from ragchat_retrieval.stores.postgres.state import read_state
+from ragchat_retrieval.stores.postgres.state import first_revision, read_state
 from ragchat_retrieval.stores.postgres.writing import Writing, compute
 from ragchat_retrieval.text import is_storable
 from ragchat_retrieval.vectors import check_query_vector
@@ -121,7 +121,7 @@ class PostgresStore:
             raise InvalidSetting("connections", "must be at least 1")
         if exact_up_to < 0:
             raise InvalidSetting("exact_up_to", "must not be negative")
-        self._corpus = _checked_name(corpus)
+        self._corpus = checked_name(corpus)
         self._shared = _Shared(
             sessions.transactions(where, size=connections, timeout=timeout),
             schema,
@@ -147,13 +147,18 @@ class PostgresStore:
     def corpus(self, name: str) -> PostgresStore:
         """Returns a handle on another corpus of the same schema; closing one closes all."""
         handle = copy.copy(self)
-        handle._corpus = _checked_name(name)  # noqa: SLF001 - of our own class
+        handle._corpus = checked_name(name)  # noqa: SLF001 - of our own class
         return handle
 
     # --- writing ---
 
     async def replace(
-        self, revisions: Sequence[Revision], *, identity: Identity, scope: Filter
+        self,
+        revisions: Sequence[Revision],
+        *,
+        identity: Identity,
+        scope: Filter,
+        expected: Mapping[str, str] | None = None,
     ) -> None:
         """Makes these revisions the only ones of their documents; see `ports.Store.replace`."""
         given = tuple(revisions)
@@ -163,7 +168,9 @@ class PostgresStore:
             passages=sum(len(revision.passages) for revision in given),
         )
         if given:
-            await self._write(lambda w: w.replace(given, identity=identity, scope=scope))
+            await self._write(
+                lambda w: w.replace(given, identity=identity, scope=scope, expected=expected)
+            )
 
     async def delete(self, document_ids: Collection[str], *, scope: Filter) -> int:
         """Removes documents and returns how many there were; unknown ids are no error."""
@@ -200,7 +207,16 @@ class PostgresStore:
 
     async def revision(self) -> int:
         """Returns a counter that every write of the corpus raises."""
-        return await self._read(lambda r: _done(r.state.revision), 0)
+
+        async def work(session: Session) -> int:
+            if not await self._catalog(session):
+                return 0
+            state = await read_state(session, self._shared.schema, self._corpus)
+            if state is None:
+                return await first_revision(session, self._shared.schema)
+            return state.revision
+
+        return await self._transaction(work, write=False)
 
     async def corpora(self) -> Sequence[str]:
         """Returns the names of all corpora that were written, in ascending order."""
@@ -432,9 +448,3 @@ class PostgresStore:
 
 async def _done(value: T) -> T:
     return value
-
-
-def _checked_name(corpus: str) -> str:
-    if not corpus.strip() or not is_storable(corpus):
-        raise InvalidSetting("corpus", "must be a non-blank name without NUL or lone surrogates")
-    return corpus

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 
 from ragchat_retrieval.errors import PassageIDConflict, ScopeViolation
-from ragchat_retrieval.stores.checks import agreed_identity
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.postgres import layout
 from ragchat_retrieval.stores.postgres.layout import NAME, Tables
 from ragchat_retrieval.stores.postgres.predicate import predicate
+from ragchat_retrieval.stores.postgres.reading import fingerprints, storable
 from ragchat_retrieval.stores.postgres.rows import (
     DOCUMENT_COLUMNS,
     PASSAGE_COLUMNS,
@@ -24,16 +26,16 @@ from ragchat_retrieval.stores.postgres.rows import (
 from ragchat_retrieval.stores.postgres.state import (
     CorpusState,
     create_state,
+    drop_state,
     read_state,
     write_state,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.stores.postgres.layout import Catalog
     from ragchat_retrieval.stores.postgres.rows import Batch
@@ -71,13 +73,19 @@ class Writing:
         self._exact_up_to = exact_up_to
 
     async def replace(
-        self, revisions: Sequence[Revision], *, identity: Identity, scope: Filter
+        self,
+        revisions: Sequence[Revision],
+        *,
+        identity: Identity,
+        scope: Filter,
+        expected: Mapping[str, str] | None,
     ) -> None:
         """Makes the revisions, which were checked, the only ones of their documents.
 
         Raises:
             IdentityMismatch: The corpus was written with something else.
             ScopeViolation: A stored document that would be replaced lies outside `scope`.
+            DocumentChanged: A document is not the expected revision.
             PassageIDConflict: A document that is not replaced owns a passage id.
             InvalidDocument: A number of a passage is beyond 64 bits.
         """
@@ -98,7 +106,13 @@ class Writing:
                 self._session, catalog, self._tables(state), agreed.dimension
             )
         state = replace(state, identity=agreed)
-        state = await self._remove(state, await self._replaced(state, revisions, scope))
+        old = await self._replaced(state, revisions, scope)
+        if expected:
+            known = await fingerprints(
+                self._session, self._tables(state), storable(expected), Filter()
+            )
+            check_expected(expected, known, store=NAME)
+        state = await self._remove(state, old)
         written = [revision for revision in revisions if revision.passages]
         if written:
             state = await self._insert(state, written)
@@ -132,10 +146,7 @@ class Writing:
             return
         tables = self._tables(state)
         if drop:
-            await self._session.run(
-                f'DELETE FROM "{self._schema}".corpora WHERE key = %s',  # noqa: S608 - a checked name
-                [state.key],
-            )
+            await drop_state(self._session, self._schema, state)
         await layout.drop_tables(self._session, tables)
         if not drop:
             await layout.create_tables(self._session, tables)
