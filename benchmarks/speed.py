@@ -1,0 +1,203 @@
+"""Speed of the embedded stores, as ratios to the bare operations in the same run.
+
+    python benchmarks/speed.py --data FOLDER [--size 100k] [--rounds 100]
+
+The folder holds ``passages-SIZE.json`` (texts), ``vectors-SIZE.npy`` (float32 [n, d], normalised),
+``queries.json`` and ``qvectors.npy``. The searches run in turn with the bare operation that they
+are compared with, so that other work on the machine hits all alike; figures are medians.
+With bm25s installed its numpy scoring is measured too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import ragchat
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.ports import Store
+
+    Work = Callable[[int], Awaitable[object]]
+
+TOP = 50
+EVERYTHING = Filter()
+SELECTIVITY = {"1 %": "hundredth", "10 %": "tenth", "50 %": "half"}
+
+
+class Given:
+    """An embedder that knows the vectors of the queries and no others."""
+
+    model = "given"
+
+    def __init__(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        self.dimension = vectors.shape[1]
+        self._rows = dict(zip(texts, vectors, strict=True))
+
+    async def embed(self, texts: Sequence[str], kind: str = "query") -> NDArray[np.float32]:
+        """Returns the known vectors."""
+        del kind
+        return np.stack([self._rows[text] for text in texts])
+
+
+def revisions(texts: Sequence[str], vectors: NDArray[np.float32]) -> list[ragchat.Revision]:
+    """Returns one document with one passage per text, with metadata to filter by."""
+    made = []
+    for n, text in enumerate(texts):
+        metadata = {"hundredth": n % 100 == 0, "tenth": n % 10 == 0, "half": n % 2 == 0}
+        document = ragchat.Document(f"d{n}", text, metadata=metadata)
+        passage = ragchat.Passage(
+            text, document_id=document.id, metadata=metadata, span=(0, len(text))
+        )
+        made.append(
+            ragchat.Revision(document=document, passages=[passage], vectors=vectors[n : n + 1])
+        )
+    return made
+
+
+async def interleaved(works: dict[str, Work], rounds: int) -> dict[str, list[float]]:
+    """Runs all works in turn and returns the milliseconds of each run."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for n in range(-5, rounds):
+        for name, work in works.items():
+            began = time.perf_counter()
+            await work(n % 300)
+            if n >= 0:
+                times[name].append((time.perf_counter() - began) * 1e3)
+    return times
+
+
+def show(title: str, times: dict[str, list[float]], base: str) -> None:
+    """Prints medians, their ratio to `base`, and p99 over p50."""
+    print(f"\n| {title} | ms | against {base} | p99 / p50 |\n|---|---|---|---|")
+    reference = statistics.median(times[base])
+    for name, values in times.items():
+        middle = statistics.median(values)
+        tail = float(np.percentile(values, 99)) / middle
+        print(f"| {name} | {middle:.2f} | {middle / reference:.2f} × | {tail:.1f} |")
+
+
+def bare_vector(vectors: NDArray[np.float32], queries: NDArray[np.float32]) -> Work:
+    """Returns the least that an exact vector search can do."""
+
+    async def work(n: int) -> object:
+        scores = vectors @ queries[n]
+        top = np.argpartition(scores, -TOP)[-TOP:]
+        return top[np.argsort(-scores[top])]
+
+    return work
+
+
+def bare_keywords(texts: Sequence[str], questions: Sequence[str]) -> Work | None:
+    """Returns bm25s' numpy scoring with a top list, if it is installed."""
+    try:
+        import bm25s  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
+    index = bm25s.BM25(backend="numpy")
+    index.index(tokens, show_progress=False)
+    split = bm25s.tokenize(list(questions), stopwords="en", show_progress=False, return_ids=False)
+
+    async def work(n: int) -> object:
+        scores = index.get_scores(split[n])
+        top = np.argpartition(scores, -TOP)[-TOP:]
+        return top[np.argsort(-scores[top])]
+
+    return work
+
+
+async def lanes(name: str, store: Store, data: dict[str, Any], rounds: int) -> None:
+    """Measures the lanes of a filled store against the bare operations."""
+    questions, queries = data["questions"], data["queries"]
+    terms = [DEFAULT_ANALYZER.weights(question) for question in questions[:300]]
+    index = ragchat.HybridIndex(store, embedder=Given(questions, queries))
+
+    def keyword(chosen: Filter) -> Work:
+        return lambda n: store.search_text(terms[n], TOP, filter=chosen, scope=EVERYTHING)
+
+    def vector(chosen: Filter) -> Work:
+        return lambda n: store.search_vector(queries[n], TOP, filter=chosen, scope=EVERYTHING)
+
+    works = {"keyword lane": keyword(EVERYTHING)}
+    if data["bm25s"] is not None:
+        works = {"bm25s (numpy)": data["bm25s"], **works}
+    for label, key in SELECTIVITY.items():
+        works[f"keyword lane, {label}"] = keyword(Filter(ragchat.Eq(key, value=True)))
+    show(f"{name}: keywords", await interleaved(works, rounds), next(iter(works)))
+    works = {
+        "matrix product and argpartition": bare_vector(data["vectors"], queries),
+        "vector lane": vector(EVERYTHING),
+        "hybrid search": lambda n: index.search(questions[n], top_k=TOP, candidates=TOP),
+    }
+    for label, key in SELECTIVITY.items():
+        works[f"vector lane, {label}"] = vector(Filter(ragchat.Eq(key, value=True)))
+    show(f"{name}: vectors", await interleaved(works, rounds), next(iter(works)))
+
+
+def resident() -> float:
+    """Returns the resident memory of this process in MB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 / 1e6
+
+
+async def main() -> None:
+    """Fills both stores and measures them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--size", default="100k")
+    parser.add_argument("--rounds", type=int, default=100)
+    args = parser.parse_args()
+    texts = json.loads((args.data / f"passages-{args.size}.json").read_text(encoding="utf-8"))
+    questions = json.loads((args.data / "queries.json").read_text(encoding="utf-8"))
+    vectors = np.load(args.data / f"vectors-{args.size}.npy")
+    queries = np.load(args.data / "qvectors.npy")
+    data = {
+        "questions": questions,
+        "queries": queries,
+        "vectors": vectors,
+        "bm25s": bare_keywords(texts, questions[:300]),
+    }
+    payload = vectors.nbytes / 1e6 + sum(len(text.encode()) for text in texts) / 1e6
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {
+            "memory": ragchat.MemoryStore(),
+            "sqlite": ragchat.SQLiteStore(Path(folder) / "speed.sqlite"),
+        }
+        for name, store in stores.items():
+            made = revisions(texts, vectors)
+            gc.collect()
+            before, began = resident(), time.perf_counter()
+            async with asyncio.timeout(600):
+                await ragchat.HybridIndex(store, embedder=Given(questions, queries)).replace(*made)
+            seconds = time.perf_counter() - began
+            del made
+            gc.collect()
+            print(f"\n{name}: {len(texts)} passages written in {seconds:.1f} s", end="")
+            print(f", {(resident() - before) / payload:.2f} × (vectors + text) more resident")
+            await lanes(name, store, data, args.rounds)
+            await store.aclose()
+        began = time.perf_counter()
+        store = ragchat.SQLiteStore(Path(folder) / "speed.sqlite")
+        await store.search_text({"python": 1.0}, TOP, filter=EVERYTHING, scope=EVERYTHING)
+        print(f"\nsqlite: opened and searched in {(time.perf_counter() - began) * 1e3:.0f} ms")
+        await store.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
