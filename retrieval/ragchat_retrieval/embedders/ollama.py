@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ragchat_retrieval.embedders.checks import checked_rows
-from ragchat_retrieval.embedders.remote import (
-    PerLoop,
-    Sending,
-    ServedEmbedder,
-    typed_errors,
-)
-from ragchat_retrieval.errors import EmbeddingError, InvalidSetting
+from ragchat_retrieval.embedders.remote import Sending, ServedEmbedder, typed_errors
+from ragchat_retrieval.errors import EmbeddingError
 from ragchat_retrieval.retry import DEFAULT, Retries, retried
+from ragchat_retrieval.served import MAX_REPLY, PerLoop, http_client, http_parts, post_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:11434"
 
-_MAX_REPLY = 64 * 1024 * 1024
-"""Bytes of a reply that are read at most, 64 MiB."""
-
-_OK = 200
+_MAX_REPLY = MAX_REPLY
 
 
 class OllamaEmbedder(ServedEmbedder):
@@ -66,7 +56,9 @@ class OllamaEmbedder(ServedEmbedder):
         super().__init__(model, dimension=dimension, sending=sending or Sending(), params=params)
         self._endpoint = embed_endpoint(url)
         self._retries = retries
-        self._clients: PerLoop[httpx2.AsyncClient] = PerLoop(self._build)
+        self._clients: PerLoop[httpx2.AsyncClient] = PerLoop(
+            lambda: http_client(self._sending.timeout)
+        )
 
     async def aclose(self) -> None:
         """Closes the running loop's connections."""
@@ -83,33 +75,7 @@ class OllamaEmbedder(ServedEmbedder):
         return checked_rows(rows, count=len(texts), dimension=self._dimension, model=self._model)
 
     async def _post(self, body: dict[str, Any]) -> object:
-        client = self._clients.get()
-        async with client.stream("POST", self._endpoint, json=body) as response:
-            if response.status_code != _OK:
-                raise _BadStatus(response)
-            content = bytearray()
-            async for piece in response.aiter_bytes():
-                content += piece
-                if len(content) > _MAX_REPLY:
-                    raise EmbeddingError("the reply is too large", model=self._model)
-        try:
-            reply: object = json.loads(content)
-        except ValueError:
-            raise EmbeddingError("the reply is no JSON", model=self._model) from None
-        return reply
-
-    def _build(self) -> httpx2.AsyncClient:
-        http = import_module("httpx2")
-        client: httpx2.AsyncClient = http.AsyncClient(timeout=self._sending.timeout)
-        return client
-
-
-class _BadStatus(Exception):
-    """Carries a response that is no success to the rule for retries."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        super().__init__(f"status {response.status_code}")
-        self.response = response
+        return await post_json(self._clients.get(), self._endpoint, body, limit=_MAX_REPLY)
 
 
 def embed_endpoint(url: str) -> str:
@@ -118,8 +84,6 @@ def embed_endpoint(url: str) -> str:
     Raises:
         InvalidSetting: The URL is not http(s).
     """
+    http_parts(url)
     base = url.strip().rstrip("/")
-    parts = urlsplit(base)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise InvalidSetting("url", "must begin with http:// or https://")
     return f"{base.removesuffix('/embed').removesuffix('/api')}/api/embed"

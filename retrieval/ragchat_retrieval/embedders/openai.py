@@ -7,15 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ragchat_retrieval.embedders.checks import checked_rows
-from ragchat_retrieval.embedders.remote import (
-    PerLoop,
-    Sending,
-    ServedEmbedder,
-    in_order,
-    typed_errors,
-)
+from ragchat_retrieval.embedders.remote import Sending, ServedEmbedder, in_order, typed_errors
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.retry import DEFAULT, NEVER, Retries, retried
+from ragchat_retrieval.served import PerLoop
 from ragchat_retrieval.tokens import count_tokens
 
 if TYPE_CHECKING:

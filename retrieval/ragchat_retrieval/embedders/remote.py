@@ -1,21 +1,20 @@
-"""What embedders that ask a server have in common: batches, concurrency, clients, replies."""
+"""What embedders that ask a server have in common: batches, concurrency, replies."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import weakref
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ragchat_retrieval.embedders.checks import without_blanks
 from ragchat_retrieval.errors import EmbeddingError, InvalidSetting, RagchatError
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.retry import is_transient, status_of
+from ragchat_retrieval.served import failure
 from ragchat_retrieval.tokens import can_count, count_many, repair, truncate
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragchat_retrieval.ports import EmbeddingKind
-
-Client = TypeVar("Client")
 
 _ENCODING = "cl100k_base"
 """The encoding of OpenAI's embedding models."""
@@ -230,31 +227,6 @@ class ServedEmbedder(ABC):
         """Embeds one batch, with retries and checks."""
 
 
-class PerLoop(Generic[Client]):
-    """One client for each event loop: a connection cannot be shared between loops.
-
-    Args:
-        build: Makes a client; called on the loop that asks for one.
-    """
-
-    def __init__(self, build: Callable[[], Client]) -> None:
-        self._build = build
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def get(self) -> Client:
-        """Returns the running loop's client."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = self._build()
-        return self._clients[loop]
-
-    def pop(self) -> Client | None:
-        """Returns and forgets the running loop's client, if there is one."""
-        return self._clients.pop(asyncio.get_running_loop(), None)
-
-
 @contextmanager
 def typed_errors(model: str) -> Iterator[None]:
     """Turns what a client raises into an `EmbeddingError` with status and class, not its words."""
@@ -263,14 +235,7 @@ def typed_errors(model: str) -> Iterator[None]:
     except RagchatError:
         raise
     except Exception as error:
-        status = status_of(error)
-        transient = is_transient(error)
-        if status is not None:
-            problem = f"the server answered {status}"
-        elif transient:
-            problem = f"the server gave no answer ({type(error).__name__})"
-        else:
-            problem = f"the request failed ({type(error).__name__})"
+        problem, status, transient = failure(error)
         raise EmbeddingError(problem, model=model, status=status, retryable=transient) from error
 
 
