@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         NotAStore,
         PassageIDConflict,
         RagchatError,
+        RerankError,
         ResetUnsupported,
         RetrievalError,
         ScopeViolation,
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
         StoreCounts,
     )
     from ragchat_retrieval.rerank import Rerank
+    from ragchat_retrieval.rerankers import HttpReranker
     from ragchat_retrieval.stores.memory import MemoryStore
     from ragchat_retrieval.stores.postgres import PostgresStore
     from ragchat_retrieval.stores.sqlite import SQLiteStore
@@ -155,6 +157,7 @@ __all__ = [
     "HashingEmbedder",
     "HeadingSplitter",
     "Hit",
+    "HttpReranker",
     "HybridIndex",
     "Identity",
     "IdentityMismatch",
@@ -201,6 +204,7 @@ __all__ = [
     "Query",
     "RagchatError",
     "Rerank",
+    "RerankError",
     "RerankExplanation",
     "Reranker",
     "ResetUnsupported",
@@ -294,6 +298,7 @@ _HOMES = {
         "NotAStore",
         "PassageIDConflict",
         "RagchatError",
+        "RerankError",
         "ResetUnsupported",
         "RetrievalError",
         "ScopeViolation",
@@ -350,6 +355,7 @@ _HOMES = {
         "StoreCounts",
     ),
     "ragchat_retrieval.rerank": ("Rerank",),
+    "ragchat_retrieval.rerankers": ("HttpReranker",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),
     "ragchat_retrieval.stores.postgres": ("PostgresStore",),
     "ragchat_retrieval.stores.sqlite": ("SQLiteStore",),

@@ -17,6 +17,7 @@
     │   ├── EmbeddingError              an embedder answered with something unusable
     │   ├── TokenizerUnavailable        this machine has no exact tokenizer for an encoding
     │   ├── InvalidCandidates           a retriever or stage returned no valid candidates
+    │   ├── RerankError                 a rerank server failed or could not be understood
     │   ├── MalformedRanking            a reranker's scores break its contract
     │   ├── ScopeViolation              a passage or document lies outside filter or scope
     │   ├── InvalidCollection           a test collection's files cannot be read as one
@@ -223,6 +224,23 @@ class InvalidCandidates(RetrievalError, ValueError):
     def __init__(self, problem: str, *, stage: str) -> None:
         super().__init__(f"{stage}: {problem}")
         self.stage = stage
+
+
+class RerankError(RetrievalError):
+    """A rerank server failed, or answered with something that cannot be read.
+
+    Attributes:
+        model: The model's name, or the server's where it has but one model.
+        status: The HTTP status, where there was one.
+    """
+
+    def __init__(
+        self, problem: str, *, model: str, status: int | None = None, retryable: bool = False
+    ) -> None:
+        super().__init__(f"rerank model {model!r}: {problem}")
+        self.model = model
+        self.status = status
+        self.retryable = retryable
 
 
 class MalformedRanking(RetrievalError, ValueError):
