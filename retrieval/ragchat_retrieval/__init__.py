@@ -19,9 +19,11 @@ if TYPE_CHECKING:
         WholeText,
         recommended_profile,
     )
+    from ragchat_retrieval.clustering import cluster
     from ragchat_retrieval.context import format_context
     from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.diversity import mmr
+    from ragchat_retrieval.duplicates import Duplicate, DuplicateFinder, duplicate_groups, simhash
     from ragchat_retrieval.embedders import (
         CachedEmbedder,
         HashingEmbedder,
@@ -95,7 +97,15 @@ if TYPE_CHECKING:
     )
     from ragchat_retrieval.fusion import RRF, Weighted
     from ragchat_retrieval.index import HybridIndex
-    from ragchat_retrieval.ingest import IngestError, IngestReport, ingest_directory, records
+    from ragchat_retrieval.ingest import (
+        Duplicates,
+        IngestError,
+        IngestReport,
+        deduplicated,
+        ingest_directory,
+        records,
+    )
+    from ragchat_retrieval.keyphrases import keywords
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.metadata import Metadata
     from ragchat_retrieval.opening import in_memory, open_index, quickstart
@@ -112,6 +122,7 @@ if TYPE_CHECKING:
         Store,
         StoreCounts,
     )
+    from ragchat_retrieval.quantization import Quantized, quantize
     from ragchat_retrieval.rerank import Rerank
     from ragchat_retrieval.rerankers import HttpReranker
     from ragchat_retrieval.stores.memory import MemoryStore
@@ -144,7 +155,10 @@ __all__ = [
     "DocumentChanged",
     "DocumentNotUTF8",
     "DocumentTooLarge",
+    "Duplicate",
     "DuplicateDocumentID",
+    "DuplicateFinder",
+    "Duplicates",
     "Embedder",
     "EmbeddingError",
     "Eq",
@@ -201,6 +215,7 @@ __all__ = [
     "Policy",
     "PostgresStore",
     "Profile",
+    "Quantized",
     "Query",
     "RagchatError",
     "Rerank",
@@ -233,6 +248,9 @@ __all__ = [
     "Weighted",
     "WholeText",
     "as_filterable",
+    "cluster",
+    "deduplicated",
+    "duplicate_groups",
     "embedder_from_env",
     "evaluate",
     "fallback",
@@ -242,12 +260,15 @@ __all__ = [
     "in_values",
     "ingest_directory",
     "is_semantic",
+    "keywords",
     "load_collection",
     "mmr",
     "open_index",
+    "quantize",
     "quickstart",
     "recommended_profile",
     "records",
+    "simhash",
     "tune",
     "validate_key",
 ]
@@ -261,9 +282,11 @@ _HOMES = {
         "WholeText",
         "recommended_profile",
     ),
+    "ragchat_retrieval.clustering": ("cluster",),
     "ragchat_retrieval.context": ("format_context",),
     "ragchat_retrieval.diversity": ("mmr",),
     "ragchat_retrieval.description": ("IndexDescription",),
+    "ragchat_retrieval.duplicates": ("Duplicate", "DuplicateFinder", "duplicate_groups", "simhash"),
     "ragchat_retrieval.embedders": (
         "CachedEmbedder",
         "HashingEmbedder",
@@ -337,7 +360,15 @@ _HOMES = {
     ),
     "ragchat_retrieval.fusion": ("RRF", "Weighted"),
     "ragchat_retrieval.index": ("HybridIndex",),
-    "ragchat_retrieval.ingest": ("IngestError", "IngestReport", "ingest_directory", "records"),
+    "ragchat_retrieval.ingest": (
+        "Duplicates",
+        "IngestError",
+        "IngestReport",
+        "deduplicated",
+        "ingest_directory",
+        "records",
+    ),
+    "ragchat_retrieval.keyphrases": ("keywords",),
     "ragchat_retrieval.lexical": ("Analyzer",),
     "ragchat_retrieval.metadata": ("Metadata",),
     "ragchat_retrieval.opening": ("in_memory", "open_index", "quickstart"),
@@ -354,6 +385,7 @@ _HOMES = {
         "Store",
         "StoreCounts",
     ),
+    "ragchat_retrieval.quantization": ("Quantized", "quantize"),
     "ragchat_retrieval.rerank": ("Rerank",),
     "ragchat_retrieval.rerankers": ("HttpReranker",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),

@@ -115,6 +115,11 @@ class _Letters(dict[int, str | None]):
         return folded(char) if self._fold else char
 
 
+def is_paired(text: str) -> bool:
+    """Says whether a text holds a script whose terms are pairs of characters, not words."""
+    return not text.isascii() and _PAIRED_RUN.search(text) is not None
+
+
 def folded(text: str) -> str:
     """Returns a text in NFC without the diacritics of Latin, Greek and Cyrillic letters."""
     if text.isascii():

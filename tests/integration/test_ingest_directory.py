@@ -576,3 +576,23 @@ if os.name == "posix":
         report = await ingest_directory(index, folder)
         assert [error.error for error in report.errors] == ["InvalidText"]
         assert report.errors[0].id.encode()
+
+
+async def test_duplicates_of_files_are_reported_dropped_or_marked(index, folder):
+    """A file that is dropped now and was read before counts as vanished."""
+    write(folder, {"z/copy.txt": "heat the KETTLE\npour the water"})
+    await ingest_directory(index, folder)
+    report = await ingest_directory(index, folder, duplicates="report")
+    assert [(d.id, d.of, d.kind) for d in report.duplicates] == [
+        ("docs/z/copy.txt", "docs/guide/tea.txt", "text")
+    ]
+    assert (report.skipped, report.deleted) == (4, 0)
+    report = await ingest_directory(index, folder, duplicates="drop")
+    assert (report.skipped, report.deleted) == (3, 1)
+    assert "docs/z/copy.txt" not in await ids(index)
+    await ingest_directory(index, folder, duplicates="group")
+    copy = await index.store.document("docs/z/copy.txt", scope=Filter())
+    assert copy.metadata["duplicate_of"] == "docs/guide/tea.txt"
+    (folder / "guide/tea.txt").unlink()
+    report = await ingest_directory(index, folder, duplicates="drop")
+    assert "docs/z/copy.txt" in await ids(index)

@@ -12,12 +12,13 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ragchat_retrieval.chunking.headings import HeadingSplitter
 from ragchat_retrieval.chunking.text import TextSplitter
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.ingest.duplicates import Duplicates, deduplicated
 from ragchat_retrieval.ingest.files import Listing, Selection, SourceFile, list_files
 from ragchat_retrieval.ingest.reading import MARKDOWN_SUFFIXES, ROOT_KEY, FileReader
 from ragchat_retrieval.ingest.records import BATCH_DOCUMENTS, records, write
@@ -89,6 +90,7 @@ async def ingest_directory(
     batch: int = BATCH_DOCUMENTS,
     splitter_for: SplitterFor | None = None,
     metadata: Mapping[str, Any] | MetadataFor | None = None,
+    duplicates: Duplicates | Literal["report", "drop", "group"] | None = None,
     scope: FilterLike = None,
     remove_vanished: bool = True,
     moved: bool = False,
@@ -126,6 +128,9 @@ async def ingest_directory(
             answer, takes `HeadingSplitter` for Markdown and the index's own for the rest.
         metadata: Metadata for all documents, or a function of a file's path below the root. That of
             a line in a JSON-lines file is added and wins.
+        duplicates: Look for files and lines that repeat an earlier one, in the order of their
+            paths, and report, drop or mark them; see `Duplicates`. One that is dropped counts as
+            vanished, if it was there.
         scope: As for `HybridIndex.ingest`; nothing outside it is seen or removed.
         remove_vanished: Remove documents of this folder that this call did not meet, because the
             file is gone or is no longer selected. Nothing is removed if a part of the folder could
@@ -179,7 +184,7 @@ async def ingest_directory(
     report += await records(
         listing.files,
         reader.documents,
-        sink,
+        _deduplicated(sink, duplicates, reader),
         label=reader.source,
         batch=batch,
         on_error=on_error,
@@ -247,6 +252,17 @@ def _listing(place: _Place, selection: Selection) -> Listing:
         return list_files(place.real, selection)
     path = (place.real / place.single).resolve()
     return Listing((SourceFile(path, place.single, path.stat().st_size),), ())
+
+
+def _deduplicated(
+    sink: Sink,
+    duplicates: Duplicates | Literal["report", "drop", "group"] | None,
+    reader: FileReader,
+) -> Sink:
+    if duplicates is None:
+        return sink
+    settings = duplicates if isinstance(duplicates, Duplicates) else Duplicates(duplicates)
+    return deduplicated(sink, settings, on_drop=lambda document: reader.seen.discard(document.id))
 
 
 def _unwalked(listing: Listing, place: _Place, on_error: OnError) -> IngestReport:

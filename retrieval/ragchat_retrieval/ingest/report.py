@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ragchat_retrieval.errors import RagchatError
+
+if TYPE_CHECKING:
+    from ragchat_retrieval.duplicates import Duplicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,12 @@ class IngestReport:
     blank: int = 0
     """Documents that gave no passages, because there is no text in them; they are not stored."""
 
+    duplicates: tuple[Duplicate, ...] = ()
+    """Documents that repeat an earlier one of the run, where duplicates were looked for."""
+
+    pages_without_text: int = 0
+    """Pages of documents in which no text was found, such as scans."""
+
     def __add__(self, other: IngestReport) -> IngestReport:
         return IngestReport(
             documents=self.documents + other.documents,
@@ -72,4 +81,7 @@ class IngestReport:
             errors=self.errors + other.errors,
             too_long=self.too_long + other.too_long,
             blank=self.blank + other.blank,
+
+            duplicates=self.duplicates + other.duplicates,
+            pages_without_text=self.pages_without_text + other.pages_without_text,
         )
