@@ -1,8 +1,9 @@
-"""``ragchat ingest``: folders and files into the index."""
+"""``ragchat ingest``: folders and files into the index, once or whenever they change."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,15 +11,49 @@ import typer
 
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
 from ragchat.cli.output import Face, counted
-from ragchat.cli.running import opened, run
+from ragchat.cli.running import opened, path_of, run
 
 if TYPE_CHECKING:
+    from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest import IngestReport
+
+
+class OnDuplicate(StrEnum):
+    """What becomes of a document that repeats an earlier one."""
+
+    REPORT = "report"
+    DROP = "drop"
+    GROUP = "group"
+
+
+Repeated = Annotated[
+    OnDuplicate | None,
+    typer.Option(
+        help="Look for documents that repeat an earlier one: report them, drop them, or group them "
+        "by a mark, duplicate_of, in their metadata."
+    ),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Go on and read again whenever a file changes.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    paths: list[Path]
+    url: str
+    corpus: str
+    root: str | None
+    duplicates: OnDuplicate | None
+    moved: bool = field(kw_only=True)
+    watch: bool = field(kw_only=True)
 
 
 def ingest(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Folders and files.")],
     *,
+    watch: Watch = False,
+    duplicates: Repeated = None,
     index: Index = DEFAULT_INDEX,
     corpus: Corpus = DEFAULT_CORPUS,
     root: Annotated[
@@ -30,41 +65,90 @@ def ingest(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read folders and files into the index; what is unchanged is skipped."""
+    """Read folders and files into the index; what is unchanged is skipped.
+
+    With --watch it stops on Ctrl-C; --json then prints one line of JSON each time.
+    """
     for path in paths:
         if not path.exists():
             raise typer.BadParameter(f"{path}: no such file or folder", param_hint="PATH")
     if root is not None and len(paths) > 1:
         raise typer.BadParameter("names one folder, not several", param_hint="--root")
     face = Face.open(json=json)
-    run(_ingest(face, paths, index, corpus, root=root, moved=moved), face)
+    job = _Job(paths, index, corpus, root, duplicates, moved=moved, watch=watch)
+    try:
+        run(_ingest(face, job), face)
+    except KeyboardInterrupt:
+        if not watch:
+            raise
 
 
-async def _ingest(
-    face: Face, paths: list[Path], index: str, corpus: str, *, root: str | None, moved: bool
-) -> None:
-    from ragchat_retrieval.ingest import IngestReport, ingest_directory  # noqa: PLC0415 - quick help
+async def _ingest(face: Face, job: _Job) -> None:
+    async with opened(job.url, job.corpus, create=True) as index:
+        if not job.watch:
+            report = await _read(face, job, index)
+            notes = (await index.describe()).notes
+            if face.json:
+                face.document(asdict(report))
+            else:
+                _tell(face, report, notes)
+            return
+        from ragchat.cli.watch import changes  # noqa: PLC0415 - an extra's package
 
+        first = True
+        async for _ in changes(job.paths, but=path_of(job.url)):
+            report = await _read(face, job, index)
+            if face.json:
+                face.record(asdict(report))
+            elif first or _is_news(report):
+                _tell(face, report, (await index.describe()).notes if first else ())
+            if first:
+                face.note("watching for changes; Ctrl-C stops")
+            first = False
+
+
+async def _read(face: Face, job: _Job, index: HybridIndex) -> IngestReport:
+    from ragchat_retrieval.ingest import (  # noqa: PLC0415 - quick help
+        Duplicates,
+        IngestReport,
+        ingest_directory,
+    )
+
+    looked_for = None if job.duplicates is None else Duplicates(job.duplicates.value)
     report = IngestReport()
-    async with opened(index, corpus, create=True) as opened_index:
-        for path in paths:
-            with face.progress(f"Reading {path.name or path}") as tell:
-                report += await ingest_directory(
-                    opened_index, path, root=root, moved=moved, on_progress=tell
-                )
-        notes = (await opened_index.describe()).notes
-    if face.json:
-        face.document(asdict(report))
-        return
+    for path in job.paths:
+        if job.watch and not path.exists():
+            continue  # a file may go and come back
+        with face.progress(f"Reading {path.name or path}") as tell:
+            report += await ingest_directory(
+                index,
+                path,
+                root=job.root,
+                moved=job.moved,
+                duplicates=looked_for,
+                on_progress=tell,
+            )
+    return report
+
+
+def _is_news(report: IngestReport) -> bool:
+    return bool(report.documents or report.deleted or report.errors)
+
+
+def _tell(face: Face, report: IngestReport, notes: tuple[str, ...]) -> None:
     face.line(summary(report))
     for error in report.errors:
         told = error.message or error.error
         face.note(told if repr(error.id) in told else f"{error.id}: {told}")
+    for duplicate in report.duplicates:
+        face.note(f"{duplicate.id} repeats {duplicate.of} ({duplicate.kind})")
     if report.too_long:
         face.note(
             f"{counted(report.too_long, 'passage')} longer than the embedder's window: "
             "vectors do not see their end"
         )
+    if report.pages_without_text:
+        face.note(f"{counted(report.pages_without_text, 'page')} without text, such as scans")
     for note in notes:
         face.note(note)
 
@@ -77,6 +161,7 @@ def summary(report: IngestReport) -> str:
         (report.skipped, "unchanged"),
         (report.deleted, "removed"),
         (report.blank, "without text"),
+        (len(report.duplicates), "repeated"),
         (len(report.errors), "not readable"),
     ):
         if count:

@@ -52,6 +52,13 @@ def _iso(value: object) -> str:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def _json(value: Mapping[str, object], *, indent: int | None) -> str:
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    return json.dumps(
+        value, ensure_ascii=not encoding.startswith("utf"), indent=indent, default=_iso
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Face:
     """The two streams of a command."""
@@ -75,11 +82,12 @@ class Face:
 
     def document(self, value: Mapping[str, object]) -> None:
         """Writes the JSON document of a command."""
-        encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-        text = json.dumps(
-            value, ensure_ascii=not encoding.startswith("utf"), indent=2, default=_iso
-        )
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(_json(value, indent=2) + "\n")
+
+    def record(self, value: Mapping[str, object]) -> None:
+        """Writes one of many JSON documents of a command on a line of its own, at once."""
+        sys.stdout.write(_json(value, indent=None) + "\n")
+        sys.stdout.flush()
 
     def show(self, body: RenderableType, *, indent: int = 0) -> None:
         """Writes a part of the results, wrapped at the terminal's width, no trailing blanks."""
