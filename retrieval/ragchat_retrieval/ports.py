@@ -294,6 +294,19 @@ class Splitter(Protocol):
 
 
 @runtime_checkable
+class AsyncSplitter(Splitter, Protocol):
+    """A splitter that has to wait for something, such as an embedder.
+
+    An index awaits `asplit` on its own loop, where connections live and cancellation works, and
+    never calls its `split`, which blocks.
+    """
+
+    async def asplit(self, document: Document) -> Sequence[Passage]:
+        """As `split`."""
+        ...
+
+
+@runtime_checkable
 class Retriever(Protocol):
     """Finds candidates for a query. A bare async or sync function of this shape will do."""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.text import check_document
 from ragchat_retrieval.values import Revision, indexed_text
 from ragchat_retrieval.vectors import unit_rows
@@ -108,7 +109,7 @@ async def revise(
         InvalidText: NUL or a lone surrogate in a field.
         EmbeddingError: The embedder failed.
     """
-    pieces = await asyncio.to_thread(_split, documents, splitter)
+    pieces = await _pieces(documents, splitter)
     on_progress(_SPLIT_SHARE)
     revisions = await asyncio.to_thread(_bare, documents, pieces, splitter.name, analyzer)
     too_long = 0
@@ -150,10 +151,16 @@ async def embed_texts(
     return rows
 
 
-def _split(documents: Sequence[Document], splitter: Splitter) -> list[Sequence[Passage]]:
+async def _pieces(documents: Sequence[Document], splitter: Splitter) -> list[Sequence[Passage]]:
+    await asyncio.to_thread(_check, documents)
+    if isinstance(splitter, AsyncSplitter):
+        return [await splitter.asplit(document) for document in documents]
+    return await asyncio.to_thread(lambda: [splitter.split(document) for document in documents])
+
+
+def _check(documents: Sequence[Document]) -> None:
     for document in documents:
         check_document(document)
-    return [splitter.split(document) for document in documents]
 
 
 def _bare(

@@ -60,45 +60,57 @@ class HeadingSplitter:
         spans = (
             passage
             for section in sections(document.text, lines)
-            for passage in self._passages(document.text, section)
+            for passage in section_spans(
+                document.text,
+                section,
+                size=self.size,
+                overlap=self.overlap,
+                measure=Measure(self.count),
+            )
         )
         return build_passages(document, spans, lines=lines)
 
-    def _passages(self, text: str, section: Section) -> Iterator[tuple[Span, tuple[str, ...]]]:
-        measure = Measure(self.count)
-        parts = self._divide(text, section.nodes, measure, None)
-        # A table that is cut shares no passage with its neighbours: they have other headings.
-        for table, group in groupby(parts, key=lambda part: part[1]):
-            spans = pack(
-                text,
-                (piece for piece, _ in group),
-                size=self.size,
-                overlap=self.overlap,
-                count=measure.one,
-            )
-            for span in spans:
-                headings = section.headings
-                if table is not None and span.start > table.span.start:
-                    headings = (*headings, _header(text, table))
-                yield span, headings
 
-    def _divide(
-        self, text: str, nodes: Sequence[Node], measure: Measure, table: Node | None
-    ) -> Iterator[tuple[Piece, Node | None]]:
-        """Yields the largest pieces that fit, each with the table that was cut for it, if any."""
-        counts = measure.many([text[node.span.start : node.span.end] for node in nodes])
-        for node, tokens in zip(nodes, counts, strict=True):
-            prose = node.kind == "paragraph"
-            if tokens <= self.size:
-                entry = Entry.INSIDE if prose else Entry.START
-                yield Piece(node.span.start, node.span.end, tokens, entry), table
-            elif node.children:
-                cut = node if node.kind == "table" else table
-                yield from self._divide(text, node.children, measure, cut)
-            else:
-                levels = PROSE if prose else LINES
-                for piece in pieces(text, *node.span, levels, size=self.size, measure=measure):
-                    yield piece, table
+def section_spans(
+    text: str, section: Section, *, size: int, overlap: int, measure: Measure
+) -> Iterator[tuple[Span, tuple[str, ...]]]:
+    """Yields the ranges of the passages of a section, each with its heading path.
+
+    Args:
+        text: The whole text.
+        section: What stands under one heading.
+        size: Most tokens of a passage.
+        overlap: Most tokens repeated from the passage before.
+        measure: Counts them.
+    """
+    parts = _divide(text, section.nodes, size, measure, None)
+    # A table that is cut shares no passage with its neighbours: they have other headings.
+    for table, group in groupby(parts, key=lambda part: part[1]):
+        whole = (piece for piece, _ in group)
+        for span in pack(text, whole, size=size, overlap=overlap, count=measure.one):
+            headings = section.headings
+            if table is not None and span.start > table.span.start:
+                headings = (*headings, _header(text, table))
+            yield span, headings
+
+
+def _divide(
+    text: str, nodes: Sequence[Node], size: int, measure: Measure, table: Node | None
+) -> Iterator[tuple[Piece, Node | None]]:
+    """Yields the largest pieces that fit, each with the table that was cut for it, if any."""
+    counts = measure.many([text[node.span.start : node.span.end] for node in nodes])
+    for node, tokens in zip(nodes, counts, strict=True):
+        prose = node.kind == "paragraph"
+        if tokens <= size:
+            entry = Entry.INSIDE if prose else Entry.START
+            yield Piece(node.span.start, node.span.end, tokens, entry), table
+        elif node.children:
+            cut = node if node.kind == "table" else table
+            yield from _divide(text, node.children, size, measure, cut)
+        else:
+            levels = PROSE if prose else LINES
+            for piece in pieces(text, *node.span, levels, size=size, measure=measure):
+                yield piece, table
 
 
 def _header(text: str, table: Node) -> str:

@@ -70,6 +70,9 @@ PROSE: tuple[tuple[Cut, Entry], ...] = (
 )
 """Running text: blocks, sentences, words, fragments of long words, grapheme clusters."""
 
+SENTENCES: tuple[tuple[Cut, Entry], ...] = ((iterate_sentences, Entry.INSIDE), *_WORDS)
+"""As `PROSE`, but no sentence is joined to its block."""
+
 LINES: tuple[tuple[Cut, Entry], ...] = ((line_spans, Entry.START), *_WORDS)
 """Code and tables: lines, then as running text."""
 

@@ -1,0 +1,207 @@
+"""Text out of PDF, DOCX, PPTX, HTML and EPUB, through pypdf and markitdown.
+
+Pages are joined by form feeds, so that a page's number can be told from a place in the text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ragchat_retrieval.errors import (
+    DocumentTooLarge,
+    InvalidDocument,
+    MissingExtra,
+    RagchatError,
+)
+from ragchat_retrieval.tokens import repair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Format = Literal["pdf", "docx", "pptx", "html", "epub"]
+"""What can be read."""
+
+FORMATS: dict[str, Format] = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".pptx": "pptx",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".epub": "epub",
+}
+"""Format by suffix of a file's name."""
+
+PAGE_BREAK = "\f"
+
+_PACKED = frozenset({"docx", "pptx", "epub"})
+_UNPACKED = 512 * 1024 * 1024
+"""Bytes that an archive may unpack to, 512 MiB: a small file can hold many gigabytes of nothing."""
+
+_MOST_PAGES = 20_000
+_SLIDE = re.compile(r"\s*<!-- Slide number: \d+ -->\n?")
+_CONVERTERS = {
+    "docx": "DocxConverter",
+    "pptx": "PptxConverter",
+    "html": "HtmlConverter",
+    "epub": "EpubConverter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedPage:
+    """A page without a text layer, for an `OCR`."""
+
+    number: int
+    """From 1."""
+
+    data: bytes
+    """A PDF of this one page."""
+
+
+OCR = Callable[[ScannedPage], str]
+"""Reads a page and returns its text, blank if there is none. Sync; called in a worker thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What a file says."""
+
+    text: str
+    title: str | None = None
+    """What the file itself gives as its title."""
+
+    pages: int | None = None
+    """How many pages or slides; None for a format without them."""
+
+    without_text: int = 0
+    """Pages on which there is no text, even after OCR."""
+
+
+def is_installed() -> bool:
+    """Says whether the extra ``documents`` is there."""
+    return find_spec("pypdf") is not None and find_spec("markitdown") is not None
+
+
+def extract(data: bytes, form: Format, *, ocr: OCR | None, document_id: str) -> Extracted:
+    """Returns the text of a file.
+
+    Args:
+        data: The whole file.
+        form: What it is.
+        ocr: Reads the pages of a PDF that have no text layer.
+        document_id: Labels errors.
+
+    Raises:
+        MissingExtra: The extra ``documents`` is not installed.
+        DocumentTooLarge: The archive unpacks to more than 512 MiB, or there are over 20,000 pages.
+        InvalidDocument: It is encrypted, damaged, or no such file.
+        Exception: What `ocr` raises.
+    """
+    if form not in get_args(Format):
+        raise InvalidDocument("is of no known format", document_id=document_id)
+    if not is_installed():
+        raise MissingExtra("documents", f"reading {form}")
+    if form == "pdf":
+        return _pdf(data, ocr, document_id)
+    with _typed(form, document_id):
+        if form in _PACKED:
+            _check_archive(data, document_id)
+        converted = _converted(data, form)
+    text, title = _clean(converted.markdown), _label(converted.title)
+    if form != "pptx":
+        return Extracted(text.replace(PAGE_BREAK, "\n").strip(), title)
+    slides = [slide.replace(PAGE_BREAK, "\n").strip() for slide in _SLIDE.split(text)[1:]]
+    empty = sum(not slide for slide in slides)
+    return Extracted(f"\n{PAGE_BREAK}\n".join(slides), title, len(slides), empty)
+
+
+def _pdf(data: bytes, ocr: OCR | None, document_id: str) -> Extracted:
+    pypdf: Any = import_module("pypdf")
+    with _typed("pdf", document_id):
+        reader = pypdf.PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise InvalidDocument("is encrypted", document_id=document_id)
+        count = len(reader.pages)
+        title = None if reader.metadata is None else _label(reader.metadata.title)
+    if count > _MOST_PAGES:
+        problem = f"has {count} pages, more than {_MOST_PAGES}"
+        raise InvalidDocument(problem, document_id=document_id)
+    texts = []
+    for number in range(count):
+        with _typed("pdf", document_id):
+            text = _clean(reader.pages[number].extract_text()).replace(PAGE_BREAK, "\n").strip()
+        if not text and ocr is not None:
+            with _typed("pdf", document_id):
+                page = ScannedPage(number + 1, _one_page(pypdf, reader.pages[number]))
+            text = _clean(ocr(page)).replace(PAGE_BREAK, "\n").strip()
+        texts.append(text)
+    empty = sum(not text for text in texts)
+    return Extracted(f"\n{PAGE_BREAK}\n".join(texts), title, count, empty)
+
+
+def _one_page(pypdf: Any, page: object) -> bytes:  # noqa: ANN401 - a module
+    writer = pypdf.PdfWriter()
+    writer.add_page(page)
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def _converted(data: bytes, form: Format) -> Any:  # noqa: ANN401 - of markitdown
+    # The converters alone: the class around them loads a model that guesses what we know.
+    converters: Any = import_module("markitdown.converters")
+    info: Any = import_module("markitdown").StreamInfo
+    options: dict[str, Any] = {"strict": True} if form == "html" else {}
+    return getattr(converters, _CONVERTERS[form])().convert(
+        io.BytesIO(data), info(extension=f".{form}"), **options
+    )
+
+
+def _check_archive(data: bytes, document_id: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > _UNPACKED:
+            raise DocumentTooLarge(_UNPACKED, document_id=document_id)
+
+
+class _typed:  # noqa: N801 - a context manager, used like a function
+    """Turns what a reader raises into an `InvalidDocument` with its class, not its words."""
+
+    def __init__(self, form: str, document_id: str) -> None:
+        self._form = form
+        self._id = document_id
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RagchatError):
+            problem = f"cannot be read as {self._form} ({type(error).__name__})"
+            raise InvalidDocument(problem, document_id=self._id) from error
+
+
+def _clean(text: str) -> str:
+    """Returns text without NUL, lone surrogates and bare carriage returns."""
+    return repair(text).replace("\0", " ").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _label(title: object) -> str | None:
+    if not isinstance(title, str):
+        return None
+    return " ".join(_clean(title).split()) or None
+
+
+def page_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yields where each page begins and ends, without the form feeds between them."""
+    start = 0
+    while (end := text.find(PAGE_BREAK, start)) >= 0:
+        yield start, end
+        start = end + 1
+    yield start, len(text)
