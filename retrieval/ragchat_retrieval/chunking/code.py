@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragchat_retrieval.chunking.breaks import block_spans, line_spans
 from ragchat_retrieval.chunking.build import build_passages
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
-from ragchat_retrieval.chunking.packing import LINES, Entry, pack, pieces
+from ragchat_retrieval.chunking.packing import LINES, Entry, Piece, pack, pieces
 from ragchat_retrieval.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ragchat_retrieval.values import Document, Passage
 
@@ -26,7 +26,7 @@ _TITLE = 120
 
 _DEFINITION = re.compile(
     r"(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|override"
-    r"|virtual|sealed|partial|inline|unsafe|extern|open|data|suspend|const|declare|local"
+    r"|virtual|sealed|partial|inline|unsafe|extern|open|data|suspend|declare|local"
     r"|pub(?:\([a-z: ]{1,40}\))?)[ \t]++){0,6}+"
     r"(?:(?:def|defp|defmodule|class|func|function|fn|fun|struct|enum|interface|trait|impl|type|mod"
     r"|module|namespace|object|protocol|extension|record|sub|procedure|service|message|union"
@@ -46,6 +46,10 @@ _C_FUNCTION = re.compile(
 )
 _BELONGS = re.compile(r"@|#|//|/\*|\*|--|\[|%|;;|'''|\"\"\"")
 _CLOSES = re.compile(r"(?:[)\]}>;,]|end\b|fi\b|done\b|esac\b)")
+
+
+_LEVELS = 2
+"""How deep definitions are looked for: methods in a class, not functions in methods."""
 
 
 class _Line(NamedTuple):
@@ -94,36 +98,65 @@ class CodeSplitter:
 
     def split(self, document: Document) -> list[Passage]:
         """Returns the passages of a document, in order; a blank document has none."""
-        text, measure = document.text, Measure(self.count)
-        levels = (
-            (definition_spans, Entry.START),
-            (definition_spans, Entry.START),
-            (_blocks, Entry.START),
-            *LINES,
-        )
-        parts = pieces(text, 0, len(text), levels, size=self.size, measure=measure)
-        spans = pack(text, parts, size=self.size, overlap=self.overlap, count=measure.one)
+        text = document.text
+        spans = self._spans(text, 0, len(text), Measure(self.count), _LEVELS)
         return build_passages(document, _titled(text, spans))
 
+    def _spans(
+        self, text: str, start: int, end: int, measure: Measure, levels: int
+    ) -> Iterator[Span]:
+        """Packs whole definitions together; one that is broken shares no passage with others."""
+        found = list(definition_spans(text, start, end, inside=levels < _LEVELS))
+        counts = measure.many([text[span.start : span.end] for span in found])
+        for whole, run in groupby(zip(found, counts, strict=True), lambda d: d[1] <= self.size):
+            if whole:
+                yield from self._pack(text, (Piece(*d, n, Entry.START) for d, n in run), measure)
+                continue
+            for definition, _ in run:
+                if levels > 1:
+                    yield from self._spans(text, *definition, measure, levels - 1)
+                else:
+                    lines = pieces(text, *definition, _BLOCKS, size=self.size, measure=measure)
+                    yield from self._pack(text, lines, measure)
 
-def definition_spans(text: str, start: int, end: int) -> Iterator[Span]:
+    def _pack(self, text: str, parts: Iterable[Piece], measure: Measure) -> Iterator[Span]:
+        return pack(text, parts, size=self.size, overlap=self.overlap, count=measure.one)
+
+
+def definition_spans(text: str, start: int, end: int, *, inside: bool = False) -> Iterator[Span]:
     """Yields a range cut before each definition of its outermost level.
 
-    The range's own first line does not count: if it begins a definition, those inside it do.
+    Args:
+        text: The whole text.
+        start: Where to begin.
+        end: Where to end.
+        inside: The range is one definition; those in it are wanted.
     """
     lines = list(_lines(text, start, end))
-    inner = [line.indent for line in lines[1:] if not _CLOSES.match(line.content)]
-    base = min(inner, default=0)
+    if not lines:
+        return
+    skipped = _header(lines) if inside else 0
+    body = [line.indent for line in lines[skipped:] if not _CLOSES.match(line.content)]
+    base = min(body, default=0)
     cuts = [0]
-    for place, line in enumerate(lines[1:], start=1):
-        if line.indent == base and _is_definition(line.content):
-            cut = _with_what_belongs(lines, place, base)
+    for place, line in enumerate(lines):
+        if place >= max(skipped, 1) and line.indent == base and _is_definition(line.content):
+            cut = _with_what_belongs(lines, place, base, first=max(skipped, 1))
             if cut > cuts[-1]:
                 cuts.append(cut)
-    if lines:
-        cuts.append(len(lines))
-        for first, after in itertools.pairwise(cuts):
-            yield Span(lines[first].start, lines[after - 1].end)
+    cuts.append(len(lines))
+    for first, after in pairwise(cuts):
+        yield Span(lines[first].start, lines[after - 1].end)
+
+
+def _header(lines: Sequence[_Line]) -> int:
+    """Returns how many lines a definition takes before what is in it."""
+    for place, line in enumerate(lines):
+        if _is_definition(line.content):
+            return place + 1
+        if not _BELONGS.match(line.content):
+            break
+    return 1
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[_Line]:
@@ -141,9 +174,9 @@ def _is_definition(content: str) -> bool:
     return _DEFINITION.match(content) is not None or _C_FUNCTION.match(content) is not None
 
 
-def _with_what_belongs(lines: Sequence[_Line], place: int, base: int) -> int:
+def _with_what_belongs(lines: Sequence[_Line], place: int, base: int, *, first: int) -> int:
     """Returns where a definition begins with the comments and decorators right above it."""
-    while place > 1 and not lines[place].after_gap:
+    while place > first and not lines[place].after_gap:
         above = lines[place - 1]
         starred = above.content.startswith("*")
         if not _BELONGS.match(above.content) or (above.indent != base and not starred):
@@ -161,6 +194,9 @@ def _blocks(text: str, start: int, end: int) -> Iterator[Span]:
         yield Span(begin, span.end)
 
 
+_BLOCKS = ((_blocks, Entry.START), *LINES)
+
+
 def _titled(text: str, spans: Iterator[Span]) -> Iterator[tuple[Span, tuple[str, ...]]]:
     """Adds the line of the outermost definition from whose middle a passage comes."""
     definitions = iter(definition_spans(text, 0, len(text)))
@@ -168,16 +204,14 @@ def _titled(text: str, spans: Iterator[Span]) -> Iterator[tuple[Span, tuple[str,
     for span in spans:
         while current is not None and current.end <= span.start:
             current = next(definitions, None)
-        title: tuple[str, ...] = ()
-        if current is not None and current.start < span.start:
-            title = _title(text, current)
-        yield span, title
+        found = None if current is None else _title(text, current)
+        yield span, () if found is None or found[0] >= span.start else (found[1],)
 
 
-def _title(text: str, definition: Span) -> tuple[str, ...]:
-    for line in _lines(text, *definition):
-        if _is_definition(line.content):
-            return (line.content[:_TITLE].rstrip(" \t{:"),)
-        if not _BELONGS.match(line.content):
-            break
-    return ()
+def _title(text: str, definition: Span) -> tuple[int, str] | None:
+    """Returns where a definition's own line begins, and the line; None if it is none."""
+    lines = list(_lines(text, *definition))
+    line = lines[_header(lines) - 1]
+    if not _is_definition(line.content):
+        return None
+    return line.start, line.content[:_TITLE].rstrip(" \t{:")

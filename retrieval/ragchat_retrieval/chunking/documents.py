@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FORMAT_KEY = "document_format"
 PAGES_KEY = "document_pages"
 WITHOUT_TEXT_KEY = "pages_without_text"
+FOUND_KEYS = (FORMAT_KEY, PAGES_KEY, WITHOUT_TEXT_KEY)
+"""Metadata keys that `DocumentSplitter.read` sets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from ragchat_retrieval.errors import (
     DocumentTooLarge,
@@ -66,8 +65,12 @@ class ScannedPage:
     """A PDF of this one page."""
 
 
-OCR = Callable[[ScannedPage], str]
-"""Reads a page and returns its text, blank if there is none. Sync; called in a worker thread."""
+class OCR(Protocol):
+    """Reads pages that are pictures. A plain function of this shape will do; none is bundled."""
+
+    def __call__(self, page: ScannedPage, /) -> str:
+        """Returns the page's text, blank if there is none. Called in a worker thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

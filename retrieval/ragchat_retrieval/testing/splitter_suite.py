@@ -11,12 +11,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.values import Document
 
 if TYPE_CHECKING:
@@ -162,3 +164,11 @@ class SplitterContract:
     def test_it_goes_to_worker_processes(self, splitter: Splitter) -> None:
         """A splitter can be pickled."""
         assert pickle.loads(pickle.dumps(splitter)).name == splitter.name  # noqa: S301 - our own
+
+    async def test_waiting_gives_the_same(self, splitter: Splitter) -> None:
+        """A splitter that has `asplit` gives there what `split` gives."""
+        if not isinstance(splitter, AsyncSplitter):
+            return
+        document = Document("d", "\n\n".join(SAMPLES.values()))
+        waited = list(await splitter.asplit(document))
+        assert waited == list(await asyncio.to_thread(splitter.split, document))
