@@ -60,10 +60,10 @@ $(DONE)/demo: pyproject.toml | $(DONE)/venv
 
 $(DONE)/test: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its tests need" >&2
-	@$(PIP) install --editable ".[cli,local,postgres]" --group test
+	@$(PIP) install --editable ".[cli,documents,local,postgres]" --group test
 	@touch $@ $(DONE)/demo
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its checks need" >&2
-	@$(PIP) install --editable ".[cli,local,postgres]" --group test --group lint
+	@$(PIP) install --editable ".[cli,documents,local,postgres]" --group test --group lint
 	@touch $@ $(DONE)/test $(DONE)/demo

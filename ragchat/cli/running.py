@@ -44,6 +44,8 @@ def run(work: Coroutine[Any, Any, None], face: Face) -> None:
         typer.Exit: With code 1, after one line on stderr, for what a user can put right: an error
             of this library, of the file system, or of the chat model's client.
     """
+    # It warns of every oddity of a file; files that cannot be read are in the report.
+    logging.getLogger("pypdf").setLevel(logging.ERROR)
     log, notes = logging.getLogger("ragchat"), _Notes(face)
     log.addHandler(notes)
     log.propagate = False

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ragchat_retrieval.chunking import (
+        OCR,
+        CachedSplitter,
+        CodeSplitter,
+        DocumentSplitter,
         HeadingSplitter,
         ParagraphSplitter,
         Profile,
+        ScannedPage,
+        SemanticSplitter,
+        SentenceSplitter,
+        TableSplitter,
         TextSplitter,
         WholeText,
         recommended_profile,
@@ -112,6 +120,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
     from ragchat_retrieval.policy import Policy, StagePolicy
     from ragchat_retrieval.ports import (
+        AsyncSplitter,
         Capabilities,
         Embedder,
         Hit,
@@ -142,11 +151,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "OCR",
     "RRF",
     "Analyzer",
+    "AsyncSplitter",
     "CachedEmbedder",
+    "CachedSplitter",
     "Candidate",
     "Capabilities",
+    "CodeSplitter",
     "Condition",
     "ContextText",
     "DeadlineExceeded",
@@ -154,6 +167,7 @@ __all__ = [
     "Document",
     "DocumentChanged",
     "DocumentNotUTF8",
+    "DocumentSplitter",
     "DocumentTooLarge",
     "Duplicate",
     "DuplicateDocumentID",
@@ -228,8 +242,11 @@ __all__ = [
     "Retriever",
     "Revision",
     "SQLiteStore",
+    "ScannedPage",
     "ScopeViolation",
     "SearchResult",
+    "SemanticSplitter",
+    "SentenceSplitter",
     "Span",
     "Splitter",
     "StageEvent",
@@ -242,6 +259,7 @@ __all__ = [
     "StoreError",
     "StoreReadOnly",
     "StoreUnavailable",
+    "TableSplitter",
     "TextSplitter",
     "TokenizerUnavailable",
     "Trace",
@@ -275,9 +293,17 @@ __all__ = [
 
 _HOMES = {
     "ragchat_retrieval.chunking": (
+        "OCR",
+        "CachedSplitter",
+        "CodeSplitter",
+        "DocumentSplitter",
         "HeadingSplitter",
         "ParagraphSplitter",
         "Profile",
+        "ScannedPage",
+        "SemanticSplitter",
+        "SentenceSplitter",
+        "TableSplitter",
         "TextSplitter",
         "WholeText",
         "recommended_profile",
@@ -375,6 +401,7 @@ _HOMES = {
     "ragchat_retrieval.pipeline": ("RetrievalPipeline", "fallback", "federate"),
     "ragchat_retrieval.policy": ("Policy", "StagePolicy"),
     "ragchat_retrieval.ports": (
+        "AsyncSplitter",
         "Capabilities",
         "Embedder",
         "Hit",

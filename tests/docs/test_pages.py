@@ -32,7 +32,7 @@ def load(name):
 blocks = load("blocks")
 place = load("conftest")
 ROOT, PAGES, EXAMPLES = place.ROOT, place.PAGES, place.EXAMPLES
-EXTRAS = {"cli", "local"}
+EXTRAS = {"cli", "documents", "local"}
 SHELL_WORDS = {
     "cd",
     "git",

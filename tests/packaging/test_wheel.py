@@ -124,7 +124,7 @@ def test_the_wheel_holds_types_licences_and_the_console_script(wheel):
         metadata = Parser().parsestr(opened.read(f"{INFO}/METADATA").decode())
     assert "ragchat = ragchat.cli:main" in scripts
     assert metadata["Name"] == "ragchat-toolkit"
-    assert {"cli", "local"} <= set(metadata.get_all("Provides-Extra"))
+    assert {"cli", "documents", "local"} <= set(metadata.get_all("Provides-Extra"))
 
 
 def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):

@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ragchat_retrieval.chunking.headings import HeadingSplitter
-from ragchat_retrieval.chunking.text import TextSplitter
+from ragchat_retrieval.chunking.formats import FORMATS
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.ingest.duplicates import Duplicates, deduplicated
-from ragchat_retrieval.ingest.files import Listing, Selection, SourceFile, list_files
-from ragchat_retrieval.ingest.reading import MARKDOWN_SUFFIXES, ROOT_KEY, FileReader
+from ragchat_retrieval.ingest.files import (
+    Listing,
+    Selection,
+    SourceFile,
+    list_files,
+)
+from ragchat_retrieval.ingest.reading import ROOT_KEY, FileReader
 from ragchat_retrieval.ingest.records import BATCH_DOCUMENTS, records, write
 from ragchat_retrieval.ingest.report import IngestError, IngestReport
+from ragchat_retrieval.ingest.suffixes import SuffixSplitters
 from ragchat_retrieval.values import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ragchat_retrieval.chunking.documents import DocumentSplitter
     from ragchat_retrieval.ingest.reading import MetadataFor
     from ragchat_retrieval.ingest.records import OnError, Sink
     from ragchat_retrieval.options import FilterLike
@@ -41,6 +48,13 @@ MAX_FILES = 100_000
 """Default limit of files in one folder."""
 
 _REMOVED_AT_ONCE = 500
+
+_PATIENCE = 60.0
+"""Seconds after which a file is read again instead of waiting for what is stored of it."""
+
+_NOT_INSTALLED = '%d files need an extra to be read: pip install "ragchat-toolkit[documents]"'
+
+_log = logging.getLogger("ragchat")
 
 
 class IngestTarget(Protocol):
@@ -89,6 +103,7 @@ async def ingest_directory(
     max_files: int = MAX_FILES,
     batch: int = BATCH_DOCUMENTS,
     splitter_for: SplitterFor | None = None,
+    documents: DocumentSplitter | None = None,
     metadata: Mapping[str, Any] | MetadataFor | None = None,
     duplicates: Duplicates | Literal["report", "drop", "group"] | None = None,
     scope: FilterLike = None,
@@ -97,16 +112,18 @@ async def ingest_directory(
     on_error: OnError = "report",
     on_progress: Progress | None = None,
 ) -> IngestReport:
-    """Makes an index mirror the text files of a folder.
+    """Makes an index mirror the text files and documents of a folder.
 
     A file is one document: id ``root/path/below.md``, title from its first Markdown heading or its
     name, source the path as given. A JSON-lines file (``.jsonl``, ``.jsonl.gz``, ``.ndjson``) is
     one document a line, an object with ``_id`` or ``id``, ``text``, and optionally ``title`` and
     ``metadata`` (the form of BEIR's corpora); its ids are ``root/path/below.jsonl#id``.
 
-    Files are read in the order of their paths, in a worker thread, batch by batch. Only text
-    (UTF-8) is read: files whose suffix is in `TEXT_SUFFIXES`, or that `glob` names. Hidden files
-    are not, and links are not followed out of the folder; see `ragchat_retrieval.ingest.files`.
+    Files are read in the order of their paths, in a worker thread, batch by batch. Text (UTF-8) is
+    read, that is, files whose suffix is in `TEXT_SUFFIXES` or that `glob` names, and with the extra
+    ``documents`` PDF, DOCX, PPTX, HTML and EPUB; without it, HTML is read as it stands, and a
+    warning tells how many of the others were left out. Hidden files are not read, and links are not
+    followed out of the folder; see `ragchat_retrieval.ingest.files`.
 
     The folder is remembered in each document's metadata, under ``ingest_root``, as a hash of its
     real path. Another folder with the same root name is refused, and only documents read from this
@@ -125,7 +142,11 @@ async def ingest_directory(
         max_files: Most files; with more, nothing is read.
         batch: Most documents written in one step.
         splitter_for: Chooses the splitter by a file's path below the root; None, or None as its
-            answer, takes `HeadingSplitter` for Markdown and the index's own for the rest.
+            answer, goes by the suffix: `HeadingSplitter` for Markdown, `CodeSplitter` for code,
+            `TableSplitter` for CSV and TSV, `documents` for what it reads, all with the size of the
+            index's own splitter, which is for the rest.
+        documents: Reads and splits PDF, DOCX and the like, for instance with an ``ocr``; None takes
+            a `DocumentSplitter` if its extra is installed.
         metadata: Metadata for all documents, or a function of a file's path below the root. That of
             a line in a JSON-lines file is added and wins.
         duplicates: Look for files and lines that repeat an earlier one, in the order of their
@@ -153,7 +174,9 @@ async def ingest_directory(
         exclude=_patterns(exclude),
         follow_gitignore=follow_gitignore,
         max_files=_positive("max_files", max_files),
+        suffixes=frozenset(FORMATS),
     )
+    splitters = SuffixSplitters.beside(index.splitter, documents)
     place = await asyncio.to_thread(_locate, Path(path), root)
     bounds = Filter.of(scope)
     tell = _Monotone(on_progress)
@@ -167,13 +190,15 @@ async def ingest_directory(
         mark=place.mark,
         max_bytes=_positive("max_bytes", max_bytes),
         metadata=metadata,
+        documents=splitters.documents,
+        stored=_stored(index, bounds),
     )
     total = max(1, sum(file.size for file in listing.files))
 
     async def sink(documents: Sequence[Document]) -> IngestReport:
         done = min(1.0, reader.position / total)
         report = IngestReport()
-        for splitter, group in _by_splitter(documents, place.given, index, splitter_for):
+        for splitter, group in _by_splitter(documents, place.given, splitters, splitter_for):
             report += await write(
                 group, _writer(index, splitter, bounds, tell.towards(done)), on_error=on_error
             )
@@ -189,6 +214,9 @@ async def ingest_directory(
         batch=batch,
         on_error=on_error,
     )
+    report += IngestReport(pages_without_text=reader.pages_without_text)
+    if reader.unreadable:
+        _log.warning(_NOT_INSTALLED, reader.unreadable)
     if remove_vanished and place.single is None and not listing.errors:
         report += await _remove_vanished(index, place, reader, bounds, moved=moved)
     tell.finish()
@@ -252,6 +280,22 @@ def _listing(place: _Place, selection: Selection) -> Listing:
         return list_files(place.real, selection)
     path = (place.real / place.single).resolve()
     return Listing((SourceFile(path, place.single, path.stat().st_size),), ())
+
+
+def _stored(index: IngestTarget, scope: Filter) -> Callable[[str], Document | None]:
+    """Returns a way to ask for a stored document from the thread that reads files."""
+    loop = asyncio.get_running_loop()
+
+    def ask(document_id: str) -> Document | None:
+        asked = index.store.document(document_id, scope=scope)
+        answer = asyncio.run_coroutine_threadsafe(asked, loop)
+        try:
+            return answer.result(_PATIENCE)
+        except TimeoutError:
+            answer.cancel()
+            return None
+
+    return ask
 
 
 def _deduplicated(
@@ -331,17 +375,16 @@ def _is_of(document_id: str, files: Collection[str]) -> bool:
 def _by_splitter(
     documents: Iterable[Document],
     given: Path,
-    index: IngestTarget,
+    splitters: SuffixSplitters,
     splitter_for: SplitterFor | None,
 ) -> list[tuple[Splitter | None, list[Document]]]:
     """Groups documents by the splitter that their files' paths choose; None is the index's own."""
-    markdown = _markdown_splitter(index.splitter)
     groups: dict[str, tuple[Splitter | None, list[Document]]] = {}
     for document in documents:
         path = PurePosixPath(Path(document.source or "").relative_to(given).as_posix())
         splitter = None if splitter_for is None else splitter_for(path)
-        if splitter is None and path.suffix.lower() in MARKDOWN_SUFFIXES:
-            splitter = markdown
+        if splitter is None:
+            splitter = splitters.of(path)
         name = "" if splitter is None else splitter.name
         groups.setdefault(name, (splitter, []))[1].append(document)
     return list(groups.values())
@@ -356,13 +399,6 @@ def _writer(
         )
 
     return ingest
-
-
-def _markdown_splitter(own: Splitter) -> HeadingSplitter:
-    """Returns the splitter for Markdown, with the size that the index's own splitter has."""
-    if isinstance(own, TextSplitter | HeadingSplitter):
-        return HeadingSplitter(own.size, count=own.count)
-    return HeadingSplitter()
 
 
 def _patterns(given: str | Sequence[str]) -> tuple[str, ...]:

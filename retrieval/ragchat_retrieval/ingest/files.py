@@ -31,6 +31,17 @@ _TEXT_SUFFIXES = """
 TEXT_SUFFIXES = frozenset(_TEXT_SUFFIXES.split())
 """Suffixes of files that are read as text; other files are read only if a glob names them."""
 
+_CODE_SUFFIXES = """
+.bat .c .cc .clj .cmake .cpp .cs .css .cxx .dart .el .erl .ex .exs .f90 .go .gradle .graphql .groovy
+.h .hpp .hs .java .jl .js .jsx .kt .kts .less .lisp .lua .m .mjs .ml .nim .php .pl .pm .proto .ps1
+.py .pyi .r .rb .rs .sass .scala .scm .scss .sh .sql .swift .tcl .ts .tsx .vb .zig
+"""
+CODE_SUFFIXES = frozenset(_CODE_SUFFIXES.split())
+"""Suffixes of program text."""
+
+DELIMITED_SUFFIXES = frozenset({".csv", ".tsv"})
+"""Suffixes of tables of one row a line."""
+
 RECORD_SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 """Files with one document a line."""
 
@@ -68,7 +79,11 @@ class Selection:
     """Which files are wanted."""
 
     glob: tuple[str, ...] = ()
-    """Patterns of ``.gitignore`` syntax; empty takes the files that `is_text_file` knows."""
+    """Patterns of ``.gitignore`` syntax; empty takes the files that `is_text_file` knows, and those
+    of the suffixes below."""
+
+    suffixes: frozenset[str] = frozenset()
+    """Suffixes taken beside those of text."""
 
     exclude: tuple[str, ...] = ()
     follow_gitignore: bool = True
@@ -167,7 +182,9 @@ def _wanted(selection: Selection) -> Callable[[str, bool], bool]:
             return False
         if is_folder:
             return True
-        return is_text_file(path) if globs is None else globs.match_file(path)
+        if globs is not None:
+            return globs.match_file(path)
+        return is_text_file(path) or Path(path).suffix.lower() in selection.suffixes
 
     return wanted
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import zlib
 from collections.abc import Mapping
@@ -10,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
+from ragchat_retrieval.chunking.documents import FORMAT_KEY, FOUND_KEYS, WITHOUT_TEXT_KEY
+from ragchat_retrieval.chunking.formats import FORMATS
 from ragchat_retrieval.chunking.markdown import first_heading
 from ragchat_retrieval.errors import DocumentNotUTF8, DocumentTooLarge, InvalidDocument
 from ragchat_retrieval.ingest.files import is_record_file
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
+    from ragchat_retrieval.chunking.documents import DocumentSplitter
     from ragchat_retrieval.ingest.files import SourceFile
 
     MetadataFor = Callable[[PurePosixPath], Mapping[str, Any]]
@@ -27,6 +32,12 @@ MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
 
 ROOT_KEY = "ingest_root"
 """Metadata key that tells which folder a document was read from, without naming it."""
+
+DIGEST_KEY = "ingest_digest"
+"""Metadata key of a hash of the file that a document was read from, where reading takes long."""
+
+_READING = 1
+"""Raised when files are read in another way, so that they are read again."""
 
 _REPORTED_LINES = 20
 """Bad lines of one file that are reported one by one; the rest is one entry with their number."""
@@ -43,6 +54,9 @@ class FileReader:
         mark: Value of `ROOT_KEY`.
         max_bytes: Most bytes of a document.
         metadata: Metadata for all documents, or a function of a file's path below the root.
+        documents: Reads PDF, DOCX and the like; None reads HTML as it is and leaves out the others.
+        stored: Gives what the index has of an id. To read a PDF takes long, so that the text of an
+            unchanged one comes from there.
     """
 
     def __init__(
@@ -53,12 +67,16 @@ class FileReader:
         mark: str,
         max_bytes: int,
         metadata: Mapping[str, Any] | MetadataFor | None,
+        documents: DocumentSplitter | None = None,
+        stored: Callable[[str], Document | None] | None = None,
     ) -> None:
         self._root = root
         self._given = given
         self._mark = mark
         self._max_bytes = max_bytes
         self._metadata = metadata
+        self._documents = documents
+        self._stored = stored
         self._finished = 0
         self._stream: BinaryIO | None = None
         self.seen: set[str] = set()
@@ -66,6 +84,11 @@ class FileReader:
 
         self.unread: set[str] = set()
         """Ids of files that were not read to their end: nothing can be said of what they lack."""
+
+        self.unreadable = 0
+        """Files left out because what reads them is not installed."""
+
+        self.pages_without_text = 0
 
     @property
     def position(self) -> int:
@@ -90,8 +113,11 @@ class FileReader:
         # The mark comes last: it guards other folders' documents, so nobody may forge it.
         values = {**metadata, ROOT_KEY: self._mark}
         try:
+            form = FORMATS.get(PurePosixPath(file.name).suffix.lower())
             if is_record_file(file.name):
                 yield from self._lines(file, file_id, values)
+            elif self._documents is None and form not in {None, "html"}:
+                self.unreadable += 1
             else:
                 self.seen.add(file_id)
                 yield self._whole(file, file_id, values)
@@ -100,6 +126,9 @@ class FileReader:
             self._finished += file.size
 
     def _whole(self, file: SourceFile, file_id: str, metadata: Mapping[str, Any]) -> Document:
+        path = PurePosixPath(file.name)
+        if self._documents is not None and path.suffix.lower() in FORMATS:
+            return self._paged(file, file_id, metadata, self._documents)
         with file.path.open("rb") as stream:
             document = Document.from_reader(
                 stream,
@@ -108,11 +137,49 @@ class FileReader:
                 metadata=metadata,
                 limit=self._max_bytes,
             )
-        path = PurePosixPath(file.name)
         heading = None
         if path.suffix.lower() in MARKDOWN_SUFFIXES:
             heading = first_heading(document.text)
         return replace(document, title=heading or path.name)
+
+    def _paged(
+        self,
+        file: SourceFile,
+        file_id: str,
+        metadata: Mapping[str, Any],
+        documents: DocumentSplitter,
+    ) -> Document:
+        with file.path.open("rb") as stream:
+            data = stream.read(self._max_bytes + 1)
+        values = {**metadata, DIGEST_KEY: f"{_READING}:{hashlib.sha256(data).hexdigest()[:32]}"}
+        document = self._unchanged(file_id, values, documents)
+        if document is None:
+            document = documents.read(
+                io.BytesIO(data),
+                PurePosixPath(file.name).suffix,
+                id=file_id,
+                metadata=values,
+                limit=self._max_bytes,
+            )
+        self.pages_without_text += document.metadata.get(WITHOUT_TEXT_KEY, 0)
+        title = document.title
+        if title is None and document.metadata[FORMAT_KEY] != "pdf":
+            title = first_heading(document.text)
+        return replace(
+            document, title=title or PurePosixPath(file.name).name, source=self.source(file)
+        )
+
+    def _unchanged(
+        self, file_id: str, values: Mapping[str, Any], documents: DocumentSplitter
+    ) -> Document | None:
+        """Returns what the index has of a file whose bytes are the same; None to read it."""
+        known = None if self._stored is None else self._stored(file_id)
+        if known is None or known.metadata.get(DIGEST_KEY) != values[DIGEST_KEY]:
+            return None
+        found = {key: known.metadata[key] for key in FOUND_KEYS if key in known.metadata}
+        if FORMAT_KEY not in found or (documents.ocr is not None and found.get(WITHOUT_TEXT_KEY)):
+            return None
+        return replace(known, metadata={**values, **found})
 
     def _lines(
         self, file: SourceFile, file_id: str, metadata: Mapping[str, Any]
