@@ -81,7 +81,6 @@ class IngestReport:
             errors=self.errors + other.errors,
             too_long=self.too_long + other.too_long,
             blank=self.blank + other.blank,
-
             duplicates=self.duplicates + other.duplicates,
             pages_without_text=self.pages_without_text + other.pages_without_text,
         )
