@@ -115,6 +115,9 @@ def stages(create: Any, index: ragchat.HybridIndex) -> ragchat.Preparer:
         augmenter=ragchat.ContextualAugmenter(max_context_tokens=2000, encoding="fenced"),
     )
     ragchat.Preparer(retriever, augmenter=ragchat.IdentityAugmenter(), query_transformer=None)
+    served = ragchat.HttpReranker("http://127.0.0.1:8080/rerank", shape="tei")
+    index.retriever(rerank=served)
+    assert_type(ragchat.HttpReranker.from_env(), ragchat.HttpReranker | None)
     return preparer.with_options(scope=ragchat.Eq("tenant", "a"), deadline=5.0)
 
 
@@ -135,7 +138,7 @@ def own_parts() -> ragchat.HybridIndex:
     return ragchat.HybridIndex(
         ragchat.MemoryStore(),
         embedder=Mine(),
-        splitter=ragchat.TextSplitter(256, 32),
+        splitter=ragchat.CachedSplitter(ragchat.SemanticSplitter(Mine())),
         fusion=ragchat.Weighted(keyword=0.5),
     )
 
