@@ -60,8 +60,11 @@ class SemanticSplitter:
     threshold: float = field(default=1.0, kw_only=True)
     """Standard deviations above the mean depth from which a gap is a cut; less cuts more.
 
-    Of six abstracts joined into one text (SciFact, the local model), 1.0 finds 96 % of the joints
-    and cuts nowhere else; 0.5 finds all and cuts once in nine elsewhere."""
+    The default was chosen on ten texts of six SciFact abstracts each. On thirty texts that played
+    no part in it, joined alike, it finds the joints with an F1 of .91 (other SciFact abstracts),
+    .80 (MTRAG ClapNQ), .68 (Cranfield) and .32 (MTRAG Govt, whose pages change their subject
+    within); `TextSplitter` (288 tokens) has .13 at most. With the local model.
+    """
 
     count: TokenCounter | None = field(default=None, kw_only=True)
     """Measures a text in tokens; None counts exactly in ``o200k_base``."""
