@@ -48,7 +48,7 @@ class EmbedderContract:
     @pytest.fixture
     def embedder(self) -> Embedder:
         """Gives the embedder under test, fresh for each test."""
-        raise NotImplementedError
+        pytest.fail("override the fixture embedder")
 
     async def test_it_names_its_model(self, embedder: Embedder) -> None:
         """The model has a name that is not blank."""

@@ -51,7 +51,7 @@ class _Fixture:
     @pytest.fixture
     def store(self) -> Store:
         """Gives the store under test, empty and fresh for each test."""
-        raise NotImplementedError
+        pytest.fail("override the fixture store")
 
 
 class StoreContract(
@@ -90,7 +90,7 @@ class DurableStoreContract(StoreContract):
     @pytest.fixture
     def reopen(self) -> Reopen:
         """Gives a function that closes a store and opens the same content with a new object."""
-        raise NotImplementedError
+        pytest.fail("override the fixture reopen")
 
     async def test_content_outlives_the_store(self, store: Store, reopen: Reopen) -> None:
         """Opened again, a store says and finds the same, exactly, without being told settings."""
