@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -394,3 +396,32 @@ async def test_text_is_kept_once(tmp_path: Path) -> None:
         "SELECT count(*) FROM passages WHERE text IS NOT NULL"
     ).fetchone() == (0,)
     connection.close()
+
+
+async def test_a_store_that_is_dropped_leaves_no_connection_open(tmp_path):
+    """Who forgets to close a store loses nothing, and keeps no file open."""
+    path = tmp_path / "kb.sqlite"
+    opened: list[sqlite3.Connection] = []
+
+    class Watched(sqlite3.Connection):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            opened.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Watched))
+        store = SQLiteStore(path)
+        await store.identity()
+    assert opened
+    del store
+    async with asyncio.timeout(60):
+        while any(map(is_open, opened)):  # its thread may still be on the way out of the last call
+            await asyncio.to_thread(gc.collect)
+
+
+def is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("select 1")
+    except sqlite3.ProgrammingError:
+        return False
+    return True

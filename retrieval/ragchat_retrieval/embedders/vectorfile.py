@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -113,9 +114,17 @@ class VectorFile:
                         _inherited.append(self._connection)
                     self._connection = _connect(self._path)
                     self._process = os.getpid()
+                    # Whoever drops a cache without closing it leaves no connection open.
+                    weakref.finalize(self, _close_own, self._connection, self._process)
                 yield self._connection
             except sqlite3.Error as error:
                 raise _typed(error) from error
+
+
+def _close_own(connection: sqlite3.Connection, process: int) -> None:
+    """Closes a connection in the process that opened it."""
+    if os.getpid() == process:
+        connection.close()
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ symbolic link to a file inside the root is; one that leads out of it, or to a fo
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -167,7 +168,8 @@ def _look_at(
     except (FileNotFoundError, RuntimeError):
         return  # gone since, or a link to nothing or to itself
     except OSError as error:
-        errors.append((name, error))
+        if error.errno != errno.ELOOP:  # what Python 3.13 calls a link to itself
+            errors.append((name, error))
         return
     if stat.S_ISREG(state.st_mode) and path.is_relative_to(root):
         found.append(SourceFile(path, name, state.st_size))

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -304,14 +305,18 @@ class Database:
             check_same_thread=False,
             uri=not self.in_memory,
         )
-        for pragma in (
-            f"cache_size = -{cache}",
-            f"journal_size_limit = {_WAL_LIMIT}",
-            "synchronous = NORMAL",
-            "temp_store = MEMORY",
-            "trusted_schema = OFF",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+        try:
+            for pragma in (
+                f"cache_size = -{cache}",
+                f"journal_size_limit = {_WAL_LIMIT}",
+                "synchronous = NORMAL",
+                "temp_store = MEMORY",
+                "trusted_schema = OFF",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
@@ -339,6 +344,8 @@ class _Lane:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._active: set[int] = set()
+        # Whoever drops a store without closing it, or ends, leaves no connection open.
+        weakref.finalize(self, _close_own, self._connections, os.getpid())
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -379,6 +386,13 @@ class _Lane:
                 return work(connection)
         finally:
             self._active.discard(thread)
+
+
+def _close_own(connections: list[sqlite3.Connection], pid: int) -> None:
+    """Closes connections in the process that opened them."""
+    if os.getpid() == pid:
+        for connection in connections:
+            connection.close()
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
