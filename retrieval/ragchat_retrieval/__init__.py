@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ports import (
         AsyncSplitter,
         Capabilities,
+        CountsTerms,
         Embedder,
         Hit,
         Identity,
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
         Splitter,
         Store,
         StoreCounts,
+        TermCounts,
     )
     from ragchat_retrieval.quantization import Quantized, quantize
     from ragchat_retrieval.rerank import Rerank
@@ -162,6 +164,7 @@ __all__ = [
     "CodeSplitter",
     "Condition",
     "ContextText",
+    "CountsTerms",
     "DeadlineExceeded",
     "Degradation",
     "Document",
@@ -261,6 +264,7 @@ __all__ = [
     "StoreUnavailable",
     "TableSplitter",
     "TextSplitter",
+    "TermCounts",
     "TokenizerUnavailable",
     "Trace",
     "Weighted",
@@ -403,6 +407,7 @@ _HOMES = {
     "ragchat_retrieval.ports": (
         "AsyncSplitter",
         "Capabilities",
+        "CountsTerms",
         "Embedder",
         "Hit",
         "Identity",
@@ -411,6 +416,7 @@ _HOMES = {
         "Splitter",
         "Store",
         "StoreCounts",
+        "TermCounts",
     ),
     "ragchat_retrieval.quantization": ("Quantized", "quantize"),
     "ragchat_retrieval.rerank": ("Rerank",),

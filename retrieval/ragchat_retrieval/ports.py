@@ -74,6 +74,16 @@ class StoreCounts(NamedTuple):
     vectors: int
 
 
+class TermCounts(NamedTuple):
+    """How common terms are in a corpus, whoever asks: scopes and filters play no part."""
+
+    passages: int
+    """All passages of the corpus."""
+
+    holding: Mapping[str, int]
+    """How many of them hold each term; a term that none holds is left out."""
+
+
 @runtime_checkable
 class Store(Protocol):
     """Persistence and the two search lanes of one corpus.
@@ -247,6 +257,24 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Releases files and connections; closing twice is no error."""
         ...
+
+
+@runtime_checkable
+class CountsTerms(Protocol):
+    """What a store with a keyword lane may offer besides: others can then weigh words as it does.
+
+    Without it, corpora that are read together weigh words each by its own statistics, and the words
+    of a title all weigh the same.
+    """
+
+    async def term_counts(self, terms: Collection[str]) -> TermCounts | None:
+        """Returns how common terms are in the corpus; None if that is not known after all."""
+        ...
+
+
+async def term_counts(store: Store, terms: Collection[str]) -> TermCounts | None:
+    """Returns how common terms are in a store's corpus; None if it does not count them."""
+    return await store.term_counts(terms) if isinstance(store, CountsTerms) else None
 
 
 @runtime_checkable

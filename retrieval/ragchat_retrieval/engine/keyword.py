@@ -16,7 +16,7 @@ import numpy as np
 from ragchat_retrieval.lexical import K1, B, idf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,22 +90,36 @@ class KeywordLane:
         result[order] = sums
         return result
 
+    def holding(self, terms: Collection[str]) -> dict[str, int]:
+        """Returns how many live rows hold each term; a term that none holds is left out."""
+        counts = {term: self._holding(found) for term, found in self._postings(list(terms))}
+        return {term: count for term, count in counts.items() if count}
+
     def _weighted(
         self, terms: Mapping[str, float]
     ) -> Iterator[tuple[float, list[tuple[Segment, int, int]]]]:
         """Yields weight times idf and the postings of each term that occurs, by spelling."""
         wanted = sorted(term for term, weight in terms.items() if weight > 0)
-        ids = self.vocabulary.lookup(wanted)
-        slices = [segment.slices(ids) for segment in self.segments]
-        for position, term in enumerate(wanted):
-            postings = [
-                (segment, *bounds[position])
-                for segment, bounds in zip(self.segments, slices, strict=True)
-                if bounds[position][1]
-            ]
+        for term, postings in self._postings(wanted):
             holding = self._holding(postings)
             if holding:
                 yield terms[term] * idf(self.live, holding), postings
+
+    def _postings(
+        self, wanted: Sequence[str]
+    ) -> Iterator[tuple[str, list[tuple[Segment, int, int]]]]:
+        """Yields terms, in the order given, with where their postings are."""
+        ids = self.vocabulary.lookup(wanted)
+        slices = [segment.slices(ids) for segment in self.segments]
+        for position, term in enumerate(wanted):
+            yield (
+                term,
+                [
+                    (segment, *bounds[position])
+                    for segment, bounds in zip(self.segments, slices, strict=True)
+                    if bounds[position][1]
+                ],
+            )
 
     def _holding(self, postings: list[tuple[Segment, int, int]]) -> int:
         """Returns how many live rows hold a term."""

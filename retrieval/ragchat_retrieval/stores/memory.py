@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts
+from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts, TermCounts
 from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
 from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.memory_corpus import (
@@ -280,6 +280,14 @@ class MemoryStore:
 
         few = len(terms) <= _INLINE_TERMS and _few(snapshot, passage_ids, scope)
         return await _work(work, small=few)
+
+    async def term_counts(self, terms: Collection[str]) -> TermCounts:
+        """Returns how common terms are in the corpus."""
+        snapshot = self._state().snapshot
+        return await _work(
+            lambda: TermCounts(snapshot.live, snapshot.keyword.holding(terms)),
+            small=len(terms) <= _INLINE_TERMS and snapshot.rows <= _INLINE_ROWS,
+        )
 
     async def search_vector(
         self,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ragchat_retrieval.errors import InvalidVector
+from ragchat_retrieval.ports import term_counts
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
     DIMENSION,
@@ -133,6 +134,15 @@ class KeywordLaneContract:
             hits = await store.search_text({term: 1.0}, 10, filter=ALL, scope=ALL)
             expected = [g for g in (given, other) if g.terms and term in g.terms[0]]
             assert set(ids_of([*hits])) == set(passage_ids(*expected))
+
+    async def test_terms_are_counted_as_scores_weigh_them(self, store: Store) -> None:
+        """A store that counts terms counts the passages that are there, in its corpus alone."""
+        assert await term_counts(store, ["one"]) in (None, (0, {}))
+        await put(store, revision("a", "one two", "two two"), revision("b", "two"))
+        await put(store.corpus("other"), revision("c", "one"))
+        await store.delete(["b"], scope=ALL)
+        counts = await term_counts(store, ["one", "two", "none"])
+        assert counts in (None, (2, {"one": 1, "two": 2}))
 
     async def test_ties_are_ordered_by_passage_id(self, store: Store) -> None:
         """Equal passages come in ascending order of ids, also where the limit cuts."""

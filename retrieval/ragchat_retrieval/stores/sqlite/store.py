@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts
+from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts
 from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
 from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.sqlite import reading, writing
@@ -282,6 +282,14 @@ class SQLiteStore:
             return dict(zip(snapshot.ids(rows), scores, strict=True))
 
         return await self._search(work, {})
+
+    async def term_counts(self, terms: Collection[str]) -> TermCounts:
+        """Returns how common terms are in the corpus."""
+        wanted = list(terms)
+        return await self._search(
+            lambda snapshot: TermCounts(snapshot.live, snapshot.keyword.holding(wanted)),
+            TermCounts(0, {}),
+        )
 
     async def search_vector(
         self,
