@@ -277,7 +277,7 @@ class HybridIndex:
         """As `ragchat.HybridIndex.retriever`; what it returns is for a `Preparer`."""
         return self.index.retriever(transformers=transformers, expander=expander, **options)
 
-    def corpus(self, name: str) -> HybridIndex:
+    def corpus(self, name: str | Sequence[str]) -> HybridIndex:
         """As `ragchat.HybridIndex.corpus`."""
         return HybridIndex(self.index.corpus(name))
 

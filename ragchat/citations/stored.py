@@ -18,7 +18,7 @@ VERSION = 1
 """Version of the form; a reader refuses any other."""
 
 _TEXTS = ("text", "id", "document_id", "digest")
-_OPTIONAL_TEXTS = ("title", "source")
+_OPTIONAL_TEXTS = ("title", "source", "corpus")
 _FIELDS = frozenset(field.name for field in fields(Passage))
 
 

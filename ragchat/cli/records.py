@@ -20,6 +20,7 @@ def passage_record(passage: Passage) -> dict[str, Any]:
     return {
         "id": passage.id,
         "document_id": passage.document_id,
+        **({} if passage.corpus is None else {"corpus": passage.corpus}),
         "title": passage.title,
         "source": passage.source,
         "headings": list(passage.headings),

@@ -35,6 +35,7 @@ from ragchat_retrieval.comparison import (
 )
 from ragchat_retrieval.detection import as_filterable, is_semantic
 from ragchat_retrieval.errors import InvalidFilter, InvalidFilterKey
+from ragchat_retrieval.text import corpus_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -387,8 +388,13 @@ def fields_of(item: Passage | Document) -> dict[str, Any]:
     """Returns what filters see of a passage or document: metadata and the reserved fields.
 
     A title or source of None is left out. A document's id stands under ``id`` and ``document_id``.
+    Ids are those that were written: the name of a passage's corpus is no part of them.
     """
     fields = {**item.metadata, "id": item.id, "document_id": getattr(item, "document_id", item.id)}
+    corpus: str | None = getattr(item, "corpus", None)
+    if corpus is not None:
+        prefix = corpus_prefix(corpus)
+        fields |= {name: fields[name].removeprefix(prefix) for name in ("id", "document_id")}
     if item.source is not None:
         fields["source"] = item.source
     if item.title is not None:

@@ -33,6 +33,7 @@ from ragchat_retrieval.policy import carried, started
 from ragchat_retrieval.ports import Identity
 from ragchat_retrieval.revisions import changed, completed, revise
 from ragchat_retrieval.searching import Searcher
+from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.values import Query, Revision, SearchResult
@@ -311,10 +312,23 @@ class HybridIndex:
             dimension=self.embedder.dimension or None,  # None until a served model has told it
         )
 
-    def corpus(self, name: str) -> HybridIndex:
-        """Returns a cheap handle on another corpus of the same store, with the same settings."""
+    def corpus(self, name: str | Sequence[str]) -> HybridIndex:
+        """Returns a cheap handle on another corpus of the same store, with the same settings.
+
+        Args:
+            name: The corpus; or several, which the handle searches as one and does not write. Their
+                passages tell their `Passage.corpus`, and ids begin with it. All must have been
+                written with one identity; those without vectors add their keywords.
+
+        Raises:
+            InvalidSetting: A name cannot be one, there is none, or one occurs twice.
+        """
+        if isinstance(name, str):
+            store = self.store.corpus(name)
+        else:
+            store = JoinedStore([self.store.corpus(each) for each in name])
         return HybridIndex(
-            self.store.corpus(name),
+            store,
             embedder=self.embedder,
             splitter=self.splitter,
             analyzer=self._given_analyzer,

@@ -32,6 +32,15 @@ def is_storable(value: str) -> bool:
     return _UNSTORABLE.search(value) is None
 
 
+def corpus_prefix(corpus: str) -> str:
+    """Returns what ids of a corpus begin with where several corpora are read together.
+
+    It ends in the only ``/`` that it holds, so that no two corpora share an id: a ``/`` or ``%`` of
+    the name is written as in URLs.
+    """
+    return corpus.replace("%", "%25").replace("/", "%2F") + "/"
+
+
 def check_text(value: str, *, document_id: str | None, field: str) -> None:
     """Refuses a text that some store could not keep.
 

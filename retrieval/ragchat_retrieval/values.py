@@ -150,6 +150,10 @@ class Passage:
     digest: str = field(default="", kw_only=True)
     """SHA-256 of its document's text, in hex."""
 
+    corpus: str | None = field(default=None, kw_only=True)
+    """The corpus it was found in, where several are read together; its ids then begin with the name
+    and a slash. None otherwise, and in what is written."""
+
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "metadata", Metadata(self.metadata, document_id=self.document_id or None))
