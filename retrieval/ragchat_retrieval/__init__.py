@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         LaneExplanation,
         MMRExplanation,
         RerankExplanation,
+        TitleExplanation,
     )
     from ragchat_retrieval.filters import (
         Condition,
@@ -265,6 +266,7 @@ __all__ = [
     "TableSplitter",
     "TermCounts",
     "TextSplitter",
+    "TitleExplanation",
     "TokenizerUnavailable",
     "Trace",
     "Weighted",
@@ -369,6 +371,7 @@ _HOMES = {
         "LaneExplanation",
         "MMRExplanation",
         "RerankExplanation",
+        "TitleExplanation",
     ),
     "ragchat_retrieval.filters": (
         "Condition",

@@ -28,6 +28,17 @@ class KeywordExplanation(LaneExplanation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TitleExplanation:
+    """What a candidate's title and file name said."""
+
+    share: float
+    """Share of the question's terms that stand there, weighted by how rare they are, 0 … 1."""
+
+    contribution: float
+    """Its part of the fused score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RerankExplanation:
     """What a reranker did to a candidate."""
 
@@ -56,6 +67,9 @@ class Explanation:
 
     keyword: KeywordExplanation | None = None
     vector: LaneExplanation | None = None
+    title: TitleExplanation | None = None
+    """None if the fusion gives titles no weight."""
+
     fused_score: float
     fused_rank: int
     rerank: RerankExplanation | None = None

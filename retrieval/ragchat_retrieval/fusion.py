@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 RRF_K = 60.0
 """The constant of Cormack, Clarke and Büttcher, SIGIR 2009."""
 
+_EXACT = 1e-9
+"""Weights that add up to 1 but for rounding leave nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaneResult:
@@ -54,6 +57,7 @@ class Fused:
     score: float
     keyword: float = 0.0
     vector: float = 0.0
+    title: float = 0.0
 
 
 @runtime_checkable
@@ -79,15 +83,21 @@ class Fusion(Protocol):
 class Weighted:
     """Weighted sum of each lane's scores relative to its best.
 
-    A score contributes ``max(0, score) / best``, and 0 if the lane's best is not positive. A lane
-    of weight 0 is not run, and a lone lane has weight 1.
+    A score contributes ``max(0, score) / best``, and 0 if the lane's best is not positive. The
+    vector lane has the weight that `keyword` and `title` leave. A lane of weight 0 is not run, and
+    a lone lane has the weight of both.
 
     Raises:
-        InvalidSetting: `keyword` lies outside 0 … 1.
+        InvalidSetting: A weight lies outside 0 … 1, both together are more than 1, or all the
+            weight is the title's.
     """
 
     keyword: float = 0.3
-    """Weight of the keyword lane: 0 is all vectors, 1 all keywords."""
+    """Weight of the keyword lane: 0 is none, 1 all keywords."""
+
+    title: float = field(default=0.0, kw_only=True)
+    """Weight of the share of the question that stands in a passage's title or file name, 0 … 1
+    (`ragchat_retrieval.titles`). It moves what the lanes found and finds nothing by itself."""
 
     complete: bool = field(default=True, kw_only=True)
     """False leaves a missing score at 0, the classic blend."""
@@ -95,6 +105,16 @@ class Weighted:
     def __post_init__(self) -> None:
         if not 0.0 <= self.keyword <= 1.0:  # also refuses NaN
             raise InvalidSetting("Weighted.keyword", "must lie in 0 … 1")
+        if not 0.0 <= self.title < 1.0:
+            raise InvalidSetting("Weighted.title", "must be 0 or more, and less than 1")
+        if self.keyword + self.title > 1.0 + _EXACT:
+            raise InvalidSetting("Weighted.title", "must leave room for the weight of keyword")
+
+    @property
+    def vector(self) -> float:
+        """Weight of the vector lane: what the other two leave."""
+        rest = 1.0 - self.keyword - self.title
+        return rest if rest > _EXACT else 0.0
 
     @property
     def completes(self) -> bool:
@@ -104,19 +124,35 @@ class Weighted:
     @property
     def lanes(self) -> tuple[bool, bool]:
         """Whether the keyword and the vector lane have any weight."""
-        return self.keyword > 0.0, self.keyword < 1.0
+        return self.keyword > 0.0, self.vector > 0.0
 
-    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
-        """Merges the lanes; fused scores lie in 0 … 1."""
-        weight = self.keyword if keyword is not None and vector is not None else 1.0
+    def fuse(
+        self,
+        keyword: LaneResult | None,
+        vector: LaneResult | None,
+        titles: Mapping[str, float] | None = None,
+    ) -> list[Fused]:
+        """Merges the lanes; fused scores lie in 0 … 1.
+
+        Args:
+            keyword: The keyword lane; None if it did not run.
+            vector: The vector lane; likewise.
+            titles: Shares of the question in titles, 0 … 1, by passage id. None if they are not
+                known: the lanes then have the title's weight too.
+        """
+        lanes = 1.0 if titles is None else 1.0 - self.title
+        both = keyword is not None and vector is not None
+        weight = self.keyword / (1.0 - self.title) * lanes if both else lanes
         lexical = _relative(keyword, weight)
-        semantic = _relative(vector, weight if keyword is None else 1.0 - weight)
+        semantic = _relative(vector, weight if keyword is None else max(0.0, lanes - weight))
+        named = {id_: self.title * share for id_, share in (titles or {}).items()}
         return _ordered(
             Fused(
                 id_,
-                lexical.get(id_, 0.0) + semantic.get(id_, 0.0),
+                lexical.get(id_, 0.0) + semantic.get(id_, 0.0) + named.get(id_, 0.0),
                 lexical.get(id_, 0.0),
                 semantic.get(id_, 0.0),
+                named.get(id_, 0.0),
             )
             for id_ in {**lexical, **semantic}
         )

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
-from ragchat_retrieval.fusion import Fused, LaneResult, fuse_rankings
+from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_rankings
 from ragchat_retrieval.policy import gather
+from ragchat_retrieval.ports import term_counts
 from ragchat_retrieval.stages import beside
+from ragchat_retrieval.titles import title_shares
 from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ CONCURRENT_QUERIES = 4
 MANY = 2_000
 """Beyond so many hits or candidates, lists of them are worked on beside the event loop."""
 
+_FEW_TITLES = 200
+"""So many titles, a few milliseconds, are analysed on the event loop."""
+
 _INLINE_CHARACTERS = 10_000
 """Up to so much text, a few milliseconds, is analysed on the event loop."""
 
@@ -54,6 +59,8 @@ class Ranking:
     fused: Sequence[Fused] = ()
     keyword: LaneResult | None = None
     vector: LaneResult | None = None
+    title: Mapping[str, float] | None = None
+    """Shares of the question in titles and file names, by passage id; None if nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,18 +110,20 @@ class LaneSearch:
                 keyword[position] = lane
         if vectors is not None and self.fusion.completes:
             keyword, vector = await self._complete(asked, vectors, keyword, vector)
+        titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
         size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
-        return await beside(size > MANY, self._fused, queries, keyword, vector)
+        return await beside(size > MANY, self._fused, queries, keyword, vector, titles)
 
     def _fused(
         self,
         queries: Sequence[Query],
         keyword: Sequence[LaneResult | None],
         vector: Sequence[LaneResult | None],
+        titles: Sequence[Mapping[str, float] | None],
     ) -> list[Ranking]:
         return [
-            Ranking(query, self._floor(self.fusion.fuse(k, v), k, v), k, v)
-            for query, k, v in zip(queries, keyword, vector, strict=True)
+            Ranking(query, self._floor(fused_lanes(self.fusion, k, v, t), k, v), k, v, t)
+            for query, k, v, t in zip(queries, keyword, vector, titles, strict=True)
         ]
 
     async def _analysed(self, queries: Sequence[Query]) -> list[Terms]:
@@ -221,6 +230,25 @@ class LaneSearch:
         pairs = await each(range(len(asked)), one)
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
+    async def _titles(
+        self, found: tuple[tuple[Query, Terms], LaneResult | None, LaneResult | None]
+    ) -> Mapping[str, float] | None:
+        """Returns how much of a query stands in the titles of what was found for it."""
+        if not (isinstance(self.fusion, Weighted) and self.fusion.title > 0):
+            return None
+        (query, terms), *lanes = found
+        ids = list(dict.fromkeys(id_ for lane in lanes if lane for id_, _ in lane.hits))
+        if not ids or not terms:
+            return {}
+
+        async def work() -> dict[str, float]:
+            counts = await term_counts(self.store, terms)
+            passages = await self.store.get(ids, scope=query.scope)
+            much = len(passages) > _FEW_TITLES
+            return await beside(much, title_shares, terms, passages, counts, self.analyzer)
+
+        return await self._stage("keyword", work)
+
     def _floor(
         self, fused: list[Fused], keyword: LaneResult | None, vector: LaneResult | None
     ) -> list[Fused]:
@@ -242,6 +270,18 @@ class LaneSearch:
             return await work()
 
         return await self.run.stage(name, start, fallback=lambda: None)
+
+
+def fused_lanes(
+    fusion: Fusion,
+    keyword: LaneResult | None,
+    vector: LaneResult | None,
+    titles: Mapping[str, float] | None,
+) -> list[Fused]:
+    """Merges lanes, and what titles say where they are known and the fusion wants to know."""
+    if isinstance(fusion, Weighted):
+        return fusion.fuse(keyword, vector, titles)
+    return fusion.fuse(keyword, vector)
 
 
 def weighted_terms(query: Query, analyzer: Analyzer) -> dict[str, float]:

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting, ScopeViolation
-from ragchat_retrieval.explain import Explanation, KeywordExplanation, LaneExplanation
+from ragchat_retrieval.explain import (
+    Explanation,
+    KeywordExplanation,
+    LaneExplanation,
+    TitleExplanation,
+)
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.lanes import MANY, LaneSearch, Ranking
@@ -269,10 +274,15 @@ def _explanations(ranking: Ranking, passages: Sequence[tuple[Fused, Passage]]) -
                 score=vector[1].get(passage.id),
                 contribution=item.vector,
             )
+        name = None
+        if ranking.title is not None:
+            share = ranking.title.get(passage.id, 0.0)
+            name = TitleExplanation(share=share, contribution=item.title)
         result.append(
             Explanation(
                 keyword=words,
                 vector=meaning,
+                title=name,
                 fused_score=item.score,
                 fused_rank=ranks[passage.id],
                 final_rank=ranks[passage.id],

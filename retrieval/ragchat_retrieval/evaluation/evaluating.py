@@ -15,7 +15,7 @@ from ragchat_retrieval.evaluation.result import Evaluation, check_topics
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import candidates_of, for_foreign
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.lanes import each
+from ragchat_retrieval.lanes import each, fused_lanes
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import SearchResult
@@ -62,7 +62,8 @@ async def evaluate(
         topics: What to ask, one or more.
         metrics: What the evaluation shows.
         fusions: Other fusions to rank the same lanes by, by name. They see what the search's own
-            fusion made the lanes return, and no `min_similarity`.
+            fusion made the lanes return, titles only if it gives them weight, and no
+            `min_similarity`.
         ask: Makes a topic's query, as from a conversation; None takes the topic's own.
         policy: By default a failing stage raises, and nothing times out.
         on_progress: Hears floats 0 … 1, never falling, 1.0 last.
@@ -129,7 +130,7 @@ class _Seen:
                     passages[name] = [hit.passage_id for hit in lane.hits]
             passages["fused"] = [item.passage_id for item in ranking.fused]
             for name, fusion in fusions.items():
-                fused = fused_by(fusion, ranking.keyword, ranking.vector)
+                fused = fused_by(fusion, ranking.keyword, ranking.vector, ranking.title)
                 passages[name] = [item.passage_id for item in fused]
             owners = await known.of(store, {id_ for ids in passages.values() for id_ in ids})
             for name, ids in passages.items():
@@ -168,18 +169,24 @@ async def _search(retriever: Retriever, topic: Topic, ask: Asker | None, policy:
     return seen
 
 
-def fused_by(fusion: Fusion, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
+def fused_by(
+    fusion: Fusion,
+    keyword: LaneResult | None,
+    vector: LaneResult | None,
+    titles: Mapping[str, float] | None = None,
+) -> list[Fused]:
     """Fuses lanes as a search with this fusion would have.
 
     That is: a lane that it does not want is not run if the other was, and scores that only
-    completion knows are unknown where it does not complete.
+    completion knows are unknown where it does not complete. What titles say is known only if the
+    search's own fusion gives them weight.
     """
     if keyword is not None and vector is not None:
         wants_keyword, wants_vector = fusion.lanes
         completes = fusion.completes and wants_keyword and wants_vector
         keyword = _as_run(keyword, wanted=wants_keyword, completes=completes)
         vector = _as_run(vector, wanted=wants_vector, completes=completes)
-    return fusion.fuse(keyword, vector)
+    return fused_lanes(fusion, keyword, vector, titles)
 
 
 def _as_run(lane: LaneResult, *, wanted: bool, completes: bool) -> LaneResult | None:

@@ -158,7 +158,7 @@ async def tune(
     Fewer candidates are taken as the beginning of more, which is exact for a store that searches
     exactly. A reranker's score is taken to depend on question and passage only; one that compares
     candidates with each other, as a chat model does, is tuned approximately. With one lane only
-    (no embedder, or no vectors) the weight stays as it is.
+    (no embedder, or no vectors) the weight stays as it is. Titles have no weight in any setting.
 
     Args:
         index: The index.
