@@ -153,6 +153,8 @@ def _arrays(snapshot: Snapshot) -> dict[str, list[NDArray[Any]]]:
     if matrix.dimension is not None:
         empty = np.zeros((0, matrix.dimension), np.float32)
         arrays["matrix.vectors"] = list(matrix.blocks) or [empty]
+    if matrix.scales is not None:
+        arrays["matrix.scales"] = [matrix.scales]
     if segment is not None:
         arrays |= {f"ids.{name}": [getattr(segment.ids, name)] for name in _STRINGS}
         for name in ("terms", "offsets", "rows", "counts"):
@@ -195,6 +197,7 @@ def _snapshot(arrays: Mapping[str, NDArray[Any]]) -> Snapshot:
             arrays["matrix.rows"],
             () if vectors is None or not len(vectors) else (vectors,),
             float(arrays["matrix.largest"][0]),
+            arrays.get("matrix.scales"),
         ),
         all_keys=arrays["keys"],
         lengths=arrays["lengths"],

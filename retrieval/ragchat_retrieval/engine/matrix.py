@@ -1,20 +1,24 @@
-"""Exact vector search over a float32 matrix kept in blocks.
+"""Exact vector search over a matrix kept in blocks, of float32 or of int8 with a scale a vector.
 
 Scores of one vector may come out of a matrix product a little different depending on where it
 stands, since kernels treat edges apart. The product therefore only selects; the few rows that can
 be among the best by its error bound are scored again in float64, always in the same order of
 additions. Equal vectors have equal scores in every store built on this engine.
+
+With int8 a vector is rounded (`ragchat_retrieval.quantization`) when it is written. What is found
+is exact for the vectors as they are kept, which are near to those that were given.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ragchat_retrieval.engine.growing import Growing
 from ragchat_retrieval.engine.select import top
+from ragchat_retrieval.quantization import quantize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,11 +49,14 @@ class Matrix:
     rows: NDArray[np.int32]
     """Row of each position, ascending."""
 
-    blocks: tuple[NDArray[np.float32], ...] = ()
-    """float32 [size, dimension], one after another."""
+    blocks: tuple[NDArray[Any], ...] = ()
+    """float32 or int8 [size, dimension], one after another."""
 
     largest: float = 0.0
     """Upper bound of the norms of the vectors."""
+
+    scales: NDArray[np.float32] | None = None
+    """What 1 stands for in each position's int8 vector; None where vectors are float32."""
 
     starts: NDArray[np.int64] = field(init=False)
     """First position of each block, and the end of the last."""
@@ -100,9 +107,15 @@ class Matrix:
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns a copy of the vectors at positions, float32 [positions, dimension]."""
+        kept = self.kept(positions)
+        return kept if self.scales is None else kept * self.scales[positions, np.newaxis]
+
+    def kept(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns a copy of the vectors at positions as they are kept, without their scales."""
         if len(self.blocks) == 1:
             return self.blocks[0][positions]
-        result = np.empty((len(positions), self.dimension or 0), np.float32)
+        kind = np.float32 if self.scales is None else np.int8
+        result = np.empty((len(positions), self.dimension or 0), kind)
         owner = np.searchsorted(self.starts, positions, "right") - 1
         for number in np.unique(owner):
             mine = owner == number
@@ -113,10 +126,16 @@ class Matrix:
         result = np.empty((len(vectors), len(self.rows)), np.float32)
         for block, start in zip(self.blocks, self.starts.tolist(), strict=False):
             part = result[:, start : start + len(block)]
-            if len(vectors) == 1:
+            if self.scales is not None:
+                for low in range(0, len(block), _GATHER):
+                    codes = block[low : low + _GATHER].astype(np.float32)
+                    part[:, low : low + _GATHER] = vectors @ codes.T
+            elif len(vectors) == 1:
                 np.dot(block, vectors[0], out=part[0])
             else:
                 part[...] = vectors @ block.T
+        if self.scales is not None:
+            result *= self.scales
         return result
 
     def _products_at(
@@ -133,10 +152,12 @@ class Matrix:
 
         A float32 dot product of d terms errs by at most d · 2⁻²⁴ times the product of the norms
         (Higham, Accuracy and Stability of Numerical Algorithms, 3.1); doubled for its second-order
-        terms, and doubled again because two scores are compared.
+        terms, and doubled again because two scores are compared. A scale is applied once to the
+        product and once to the vector that it is checked by, which adds two roundings.
         """
         size = float(np.linalg.norm(vector.astype(np.float64))) * self.largest
-        return 4.0 * (self.dimension or 0) * 2.0**-24 * size
+        terms = (self.dimension or 0) + (0 if self.scales is None else 2)
+        return 4.0 * terms * 2.0**-24 * size
 
 
 class MatrixWriter:
@@ -149,7 +170,8 @@ class MatrixWriter:
     def __init__(self, matrix: Matrix) -> None:
         self._positions = Growing[np.int32](matrix.positions)
         self._rows = Growing[np.int32](matrix.rows)
-        self._spare: NDArray[np.float32] | None = None
+        self._scales = None if matrix.scales is None else Growing[np.float32](matrix.scales)
+        self._spare: NDArray[Any] | None = None
 
     def appended(
         self,
@@ -177,15 +199,21 @@ class MatrixWriter:
         known = self._rows.extended(len(matrix.rows), first + with_vector)
         placed = self._positions.extended(first, positions)
         if vectors is None or not len(vectors):
-            return Matrix(matrix.dimension, placed, known, matrix.blocks, matrix.largest)
+            return replace(matrix, positions=placed, rows=known)
+        fresh: NDArray[Any] = np.asarray(vectors, np.float32)
+        scales = matrix.scales
+        if self._scales is not None:
+            quantized = quantize(vectors)
+            fresh, vectors = quantized.codes, quantized.restored()
+            scales = self._scales.extended(len(matrix.rows), quantized.scales)
         squares = np.einsum("ij,ij->i", vectors, vectors)
         largest = max(matrix.largest, float(np.sqrt(squares.max())) * (1 + 1e-6))
-        blocks = self._stored(matrix.blocks, np.asarray(vectors, np.float32))
-        return Matrix(vectors.shape[1], placed, known, blocks, largest)
+        blocks = self._stored(matrix.blocks, fresh)
+        return Matrix(vectors.shape[1], placed, known, blocks, largest, scales)
 
     def _stored(
-        self, blocks: tuple[NDArray[np.float32], ...], vectors: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], ...]:
+        self, blocks: tuple[NDArray[Any], ...], vectors: NDArray[Any]
+    ) -> tuple[NDArray[Any], ...]:
         if len(vectors) >= BLOCK:
             self._spare = None
             return (*blocks, np.ascontiguousarray(vectors))
@@ -203,7 +231,7 @@ class MatrixWriter:
         needed = used + len(vectors)
         if spare is None or used == 0 or needed > len(spare):
             grown = np.empty(
-                (min(BLOCK, max(2 * needed, _SMALL_BLOCK)), vectors.shape[1]), np.float32
+                (min(BLOCK, max(2 * needed, _SMALL_BLOCK)), vectors.shape[1]), vectors.dtype
             )
             grown[:used] = last[:used]
             self._spare = spare = grown
@@ -219,12 +247,14 @@ class MatrixWriter:
         positions[with_vector] = np.arange(len(with_vector))
         places = places[with_vector]
         blocks = tuple(
-            matrix.take(places[low : low + BLOCK]) for low in range(0, len(places), BLOCK)
+            matrix.kept(places[low : low + BLOCK]) for low in range(0, len(places), BLOCK)
         )
         rows = with_vector.astype(np.int32)
-        return Matrix(matrix.dimension, positions, rows, blocks, matrix.largest)
+        scales = None if matrix.scales is None else matrix.scales[places]
+        return Matrix(matrix.dimension, positions, rows, blocks, matrix.largest, scales)
 
 
-def empty_matrix() -> Matrix:
-    """Returns a matrix without vectors."""
-    return Matrix(None, np.zeros(0, np.int32), np.zeros(0, np.int32))
+def empty_matrix(*, quantized: bool = False) -> Matrix:
+    """Returns a matrix without vectors, which will keep them as int8 or as float32."""
+    scales = np.zeros(0, np.float32) if quantized else None
+    return Matrix(None, np.zeros(0, np.int32), np.zeros(0, np.int32), scales=scales)

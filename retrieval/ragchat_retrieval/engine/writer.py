@@ -35,12 +35,13 @@ class Engine:
 
     Args:
         snapshot: A state to go on from; None starts empty.
+        quantized: Whether an engine that starts empty keeps vectors as int8 instead of float32.
     """
 
     _snapshot: Snapshot
 
-    def __init__(self, snapshot: Snapshot | None = None) -> None:
-        self._adopt(_empty() if snapshot is None else snapshot)
+    def __init__(self, snapshot: Snapshot | None = None, *, quantized: bool = False) -> None:
+        self._adopt(_empty(quantized=quantized) if snapshot is None else snapshot)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -121,7 +122,7 @@ class Engine:
 
     def clear(self) -> Snapshot:
         """Removes everything, dimension and vocabulary included."""
-        self._adopt(_empty())
+        self._adopt(_empty(quantized=self._snapshot.matrix.scales is not None))
         return self._snapshot
 
     def _adopt(self, snapshot: Snapshot) -> None:
@@ -168,12 +169,12 @@ class Engine:
         return self._payloads.extended(len(now.payloads), fresh)
 
 
-def _empty() -> Snapshot:
+def _empty(*, quantized: bool) -> Snapshot:
     return Snapshot(
         segments=(),
         vocabulary=Vocabulary(),
         columns=Columns({}, 0),
-        matrix=empty_matrix(),
+        matrix=empty_matrix(quantized=quantized),
         all_keys=np.zeros(0, np.int64),
         lengths=np.zeros(0, np.int32),
         alive=np.zeros(0, np.bool_),

@@ -39,12 +39,16 @@ class State:
 class Corpus:
     """A corpus. Who writes holds the lock; who reads takes `state` once."""
 
-    engine: Engine = field(default_factory=Engine)
+    quantized: bool = False
+    """Whether vectors are kept as int8."""
+
+    engine: Engine = field(init=False)
     lock: threading.Lock = field(default_factory=threading.Lock)
     state: State = field(init=False)
     next_key: int = 0
 
     def __post_init__(self) -> None:
+        self.engine = Engine(quantized=self.quantized)
         self.state = State(self.engine.snapshot)
 
     def publish(self, snapshot: Snapshot, identity: Identity | None) -> None:
@@ -53,7 +57,7 @@ class Corpus:
 
     def forget(self, *, written: bool) -> None:
         """Removes everything; the revision goes on, so that nothing derived passes for current."""
-        self.engine = Engine()
+        self.engine = Engine(quantized=self.quantized)
         revision = self.state.revision + 1
         self.state = State(self.engine.snapshot, None, revision, written)
 
@@ -62,6 +66,7 @@ class Corpus:
 class Shared:
     """What the handles of one store have in common."""
 
+    quantized: bool = False
     corpora: dict[str, Corpus] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
@@ -71,7 +76,7 @@ class Shared:
         if self.closed:
             raise StoreClosed(store=NAME)
         with self.lock:
-            return self.corpora.setdefault(name, Corpus())
+            return self.corpora.setdefault(name, Corpus(self.quantized))
 
     def state(self, name: str) -> State:
         """Returns the state of a corpus; asking for one that was never written makes none."""

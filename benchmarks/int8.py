@@ -1,0 +1,80 @@
+"""What `MemoryStore(vectors="int8")` costs in quality and saves in memory.
+
+    python benchmarks/int8.py --data ../shared/data [--only scifact,cranfield]
+
+As ``quality.py``: whole collections, one passage per document, the local embedding model with its
+cache, questions as they stand. Then the time of one vector search over random vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+import ragchat
+from ragchat_retrieval.engine.matrix import Matrix, MatrixWriter, empty_matrix
+from ragchat_retrieval.evaluation import evaluate, load_collection
+
+HERE = Path(__file__).resolve().parent
+COLLECTIONS = ("scifact", "cranfield", "python-docs")
+METRIC = "ndcg@10"
+ROWS, DIMENSION, BATCH, SEARCHES, LIMIT = 100_000, 384, 4_000, 50, 50
+
+
+async def quality(folder: Path, store: ragchat.Store) -> tuple[float, float]:
+    """Returns the metric of the vector lane and of the hybrid."""
+    found = load_collection(folder)
+    embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), HERE / ".cache" / "minilm.sqlite")
+    async with ragchat.HybridIndex(store, embedder=embedder, splitter=ragchat.WholeText()) as index:
+        await index.ingest(*found.documents())
+        done = await evaluate(index, found.topics, metrics=[METRIC])
+    return done.mean(METRIC, "vector"), done.mean(METRIC, "fused")
+
+
+def filled(*, quantized: bool) -> Matrix:
+    """Returns a matrix of random vectors of length 1."""
+    rows = np.random.default_rng(0).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    matrix = empty_matrix(quantized=quantized)
+    writer = MatrixWriter(matrix)
+    for low in range(0, ROWS, BATCH):
+        matrix = writer.appended(matrix, BATCH, rows[low : low + BATCH], None)
+    return matrix
+
+
+def main() -> None:
+    """Runs the benchmark and prints its tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
+    parser.add_argument("--only", default=",".join(COLLECTIONS), help="comma-separated")
+    args = parser.parse_args()
+    print("| collection | vector, float32 | int8 | change | hybrid, float32 | int8 | change |")
+    print("|---" * 7 + "|")
+    for name in args.only.split(","):
+        full = asyncio.run(quality(args.data / name, ragchat.MemoryStore()))
+        less = asyncio.run(quality(args.data / name, ragchat.MemoryStore(vectors="int8")))
+        cells = [f"{a:.4f} | {b:.4f} | {b / a - 1:+.2%}" for a, b in zip(full, less, strict=True)]
+        print(f"| {name} | {' | '.join(cells)} |")
+    queries = np.random.default_rng(1).normal(size=(SEARCHES, DIMENSION)).astype(np.float32)
+    matrices = {"float32": filled(quantized=False), "int8": filled(quantized=True)}
+    times: dict[str, list[float]] = {name: [] for name in matrices}
+    for query in queries:
+        for name, matrix in matrices.items():
+            start = time.perf_counter()
+            matrix.search(query[np.newaxis], LIMIT, None)
+            times[name].append(time.perf_counter() - start)
+    print(f"\n{ROWS:,} vectors of {DIMENSION}, top {LIMIT}:", end="")
+    for name, matrix in matrices.items():
+        scales = 0 if matrix.scales is None else matrix.scales.nbytes
+        size = (sum(block.nbytes for block in matrix.blocks) + scales) / 2**20
+        print(f" {name} {size:.1f} MiB, {statistics.median(times[name]) * 1000:.1f} ms;", end="")
+    print()
+
+
+if __name__ == "__main__":
+    main()
