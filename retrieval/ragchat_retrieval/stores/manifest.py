@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.stores.shadow import Clause
     from ragchat_retrieval.values import Revision
 
-LEASE = 600.0
-"""Seconds after which the mark of another writer counts as left over."""
+LEASE = 60.0
+"""Seconds after which another writer's mark counts as left over; writers renew theirs."""
 
 
 class Gone(Exception):
@@ -111,8 +111,8 @@ class Mark:
     writer: str
     """The store object that writes; nobody else finishes its writes."""
 
-    started: float
-    """Seconds since 1970."""
+    renewed: float
+    """Seconds since 1970 when the writer last showed that it is at work."""
 
     documents: tuple[str, ...]
 
@@ -127,9 +127,9 @@ class Mark:
         given["documents"] = tuple(given["documents"])
         return cls(**given)
 
-    def is_left_over(self, writer: str, now: float, lease: float = LEASE) -> bool:
+    def is_left_over(self, writer: str, now: float) -> bool:
         """Says whether no one is at work on it: for a writer that does nothing else, its own."""
-        return self.writer == writer or self.started + lease < now
+        return self.writer == writer or self.renewed + LEASE < now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

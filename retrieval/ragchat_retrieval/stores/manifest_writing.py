@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import PassageIDConflict, ScopeViolation, StoreUnavailable
+from ragchat_retrieval.stores import manifest
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.manifest import Entry, Mark, State, Sums, changed, rows_of
 from ragchat_retrieval.stores.shadow import EVERYTHING, AnyOf, Compare, Neither, both, plan_of
@@ -78,11 +79,9 @@ class ManifestWriter:
         gone = {revision.document.id for revision in revisions if not revision.passages}
         mark = await self._begin(state, ids)
         for revision in written:
+            mark = await self._renewed(mark)
             await engine.put_rows(state, rows_of(revision, mark.stamp))
-        if all(other.stamp != mark.stamp for other in await engine.marks(self._corpus)):
-            raise StoreUnavailable(
-                "took so long that it was swept", store=self._store, retryable=True
-            )
+        await self._check_mark(mark)
         came = [Entry.of(revision, mark.stamp) for revision in written]
         await engine.put_entries(state, came)
         await engine.drop_entries(state, gone)
@@ -140,11 +139,33 @@ class ManifestWriter:
             corpus=self._corpus,
             stamp=state.next_revision(),
             writer=self._writer,
-            started=time.time(),
+            renewed=time.time(),
             documents=tuple(ids),
         )
         await self._engine.put_mark(mark)
         return mark
+
+    async def _renewed(self, mark: Mark) -> Mark:
+        """Shows from time to time that the write is still under way."""
+        now = time.time()
+        if now < mark.renewed + manifest.LEASE / 4:
+            return mark
+        await self._check_mark(mark)
+        mark = replace(mark, renewed=now)
+        await self._engine.put_mark(mark)
+        return mark
+
+    async def _check_mark(self, mark: Mark) -> None:
+        """Gives up a write whose rows another process has swept.
+
+        Raises:
+            StoreUnavailable: It has.
+        """
+        marks = await self._engine.marks(self._corpus)
+        if all(other.stamp != mark.stamp for other in marks):
+            raise StoreUnavailable(
+                "took so long that it was swept", store=self._store, retryable=True
+            )
 
     async def _finish(
         self, mark: Mark, state: State, came: Sequence[Entry], went: Sequence[Entry]

@@ -128,24 +128,28 @@ def batches(points: Iterable[models.PointStruct], size: int) -> Iterator[list[mo
 
 def condition(clause: Clause) -> models.Filter:
     """Translates a clause."""
+    translated = _translated(clause)
+    return translated if isinstance(translated, models.Filter) else models.Filter(must=[translated])
+
+
+def _translated(clause: Clause) -> models.Filter | models.FieldCondition | models.HasIdCondition:
+    made: models.Filter | models.FieldCondition | models.HasIdCondition
     match clause:
         case AnyOf(field, values):
-            found = models.FieldCondition(key=field, match=models.MatchAny(any=list(values)))
-            made = models.Filter(must=[found])
+            made = models.FieldCondition(key=field, match=models.MatchAny(any=list(values)))
         case Compare(field, op, number):
-            compared = models.FieldCondition(key=field, range=models.Range(**{op: number}))
-            made = models.Filter(must=[compared])
+            made = models.FieldCondition(key=field, range=models.Range(**{op: number}))
         case Has(field):
             empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
             made = models.Filter(must_not=[empty])
         case Both(clauses):
-            made = models.Filter(must=[condition(inner) for inner in clauses])
+            made = models.Filter(must=[_translated(inner) for inner in clauses])
         case Either(()):
-            made = models.Filter(must=[models.HasIdCondition(has_id=[])])
+            made = models.HasIdCondition(has_id=[])
         case Either(clauses):
-            made = models.Filter(should=[condition(inner) for inner in clauses])
+            made = models.Filter(should=[_translated(inner) for inner in clauses])
         case Neither(inner):
-            made = models.Filter(must_not=[condition(inner)])
+            made = models.Filter(must_not=[_translated(inner)])
         case _:
             assert_never(clause)
     return made
