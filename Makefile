@@ -1,8 +1,9 @@
-# make demo | test | lint | bench | clean
+# make demo | test | test-stores | lint | bench | clean
 # Each target does its own set-up on a fresh clone: a virtual environment in .venv, once.
 # PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first that is 3.11 or newer.
 
 VENV := .venv
+STORES := .venv-stores
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11 python)
@@ -11,7 +12,7 @@ QUALITY := benchmarks/quality.py
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-stores lint bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,7 +22,12 @@ demo: $(DONE)/demo
 	@$(BIN)/ragchat demo --index .demo/demo.sqlite
 
 test: $(DONE)/test
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/stores -n auto --dist worksteal $(ARGS)
+
+# Stores whose clients are heavy, in an environment of their own.
+test-stores:
+	@$(MAKE) --no-print-directory VENV=$(STORES) $(STORES)/.done/stores
+	@$(STORES)/bin/python -m pytest tests/stores -n auto --dist worksteal $(ARGS)
 
 lint: $(DONE)/lint
 	$(BIN)/ruff check .
@@ -35,7 +41,7 @@ bench: $(DONE)/test
 	$(BIN)/python $(QUALITY) $(ARGS)
 
 clean:
-	rm -rf $(VENV) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(STORES) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(DONE)/venv:
@@ -63,7 +69,12 @@ $(DONE)/test: pyproject.toml | $(DONE)/venv
 	@$(PIP) install --editable ".[cli,documents,local,postgres]" --group test
 	@touch $@ $(DONE)/demo
 
+$(DONE)/stores: pyproject.toml | $(DONE)/venv
+	@echo "Installing ragchat with its stores and what their tests need" >&2
+	@$(PIP) install --editable ".[qdrant]" --group test
+	@touch $@
+
 $(DONE)/lint: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its checks need" >&2
-	@$(PIP) install --editable ".[cli,documents,local,postgres]" --group test --group lint
+	@$(PIP) install --editable ".[cli,documents,local,postgres,qdrant]" --group test --group lint
 	@touch $@ $(DONE)/test $(DONE)/demo

@@ -139,6 +139,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.rerankers import HttpReranker
     from ragchat_retrieval.stores.memory import MemoryStore
     from ragchat_retrieval.stores.postgres import PostgresStore
+    from ragchat_retrieval.stores.qdrant import QdrantStore
     from ragchat_retrieval.stores.sqlite import SQLiteStore
     from ragchat_retrieval.trace import Degradation, StageEvent, StageTiming, Trace
     from ragchat_retrieval.values import (
@@ -233,6 +234,7 @@ __all__ = [
     "Policy",
     "PostgresStore",
     "Profile",
+    "QdrantStore",
     "Quantized",
     "Query",
     "RagchatError",
@@ -426,6 +428,7 @@ _HOMES = {
     "ragchat_retrieval.rerankers": ("HttpReranker",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),
     "ragchat_retrieval.stores.postgres": ("PostgresStore",),
+    "ragchat_retrieval.stores.qdrant": ("QdrantStore",),
     "ragchat_retrieval.stores.sqlite": ("SQLiteStore",),
     "ragchat_retrieval.trace": ("Degradation", "StageEvent", "StageTiming", "Trace"),
     "ragchat_retrieval.values": (

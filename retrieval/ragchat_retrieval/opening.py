@@ -75,7 +75,8 @@ def open_index(
 
     Args:
         url: A path such as ``kb.sqlite`` (one file, no service), ``postgresql://…`` (the extra
-            ``postgres``), or ``memory://``.
+            ``postgres``), ``qdrant://host:6333`` (the extra ``qdrant``; ``qdrant+https://…`` for
+            TLS), or ``memory://``.
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.
@@ -124,10 +125,15 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         from ragchat_retrieval.stores.postgres import PostgresStore  # noqa: PLC0415 - as below
 
         return PostgresStore(url, corpus=corpus, read_only=read_only)
+    if scheme in {"qdrant", "qdrant+https"}:
+        from ragchat_retrieval.stores.qdrant import QdrantStore  # noqa: PLC0415 - as below
+
+        return QdrantStore.from_url(url, corpus=corpus, read_only=read_only)
     if scheme != "sqlite":
-        raise InvalidSetting(
-            "url", f"no store for scheme {scheme!r}; use a path, postgresql:// or memory://"
+        problem = (
+            f"no store for scheme {scheme!r}; use a path, postgresql://, qdrant:// or memory://"
         )
+        raise InvalidSetting("url", problem)
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
 
     path = url[match.end() :] if match else url

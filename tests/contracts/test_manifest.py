@@ -23,7 +23,6 @@ from ragchat_retrieval.stores.shadow import (
     Both,
     Compare,
     Either,
-    Has,
     Neither,
     shadow,
 )
@@ -84,8 +83,6 @@ def holds(clause: Clause, values: Mapping[str, Any]) -> bool:
             found = _value(values, name)
             tests = {"gt": "__gt__", "gte": "__ge__", "lt": "__lt__", "lte": "__le__"}
             return found is not None and getattr(float(found), tests[op])(float(number))
-        case Has(name):
-            return _value(values, name) is not None
         case Both(clauses):
             return all(holds(inner, values) for inner in clauses)
         case Either(clauses):

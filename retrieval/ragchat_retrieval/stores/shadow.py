@@ -1,10 +1,10 @@
 """Filters for engines with a query language of their own, over typed shadow fields.
 
 What a filter sees of a passage or document is written beside it in a form that any engine can ask
-exactly: **tokens** for presence, kind and equality (hashes, so that no value is too long or of the
+exactly: **tokens** for presence and equality (hashes, so that no value is too long or of the
 wrong type), numbers under ``n.KEY``, and strings under ``s.KEY.c0``, ``s.KEY.c1`` … as numbers of
-six bytes each, whose order is that of code points. A filter becomes a `Clause` over these fields,
-which an adapter translates node by node.
+six bytes each, whose order is that of code points, and −1 where the string ends. A filter becomes a
+`Clause` over these fields, which an adapter translates node by node.
 """
 
 from __future__ import annotations
@@ -52,13 +52,6 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
-    """A field holds a number."""
-
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
 class Both:
     """All clauses hold; of none, everything matches."""
 
@@ -74,14 +67,17 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Neither:
-    """The clause does not hold."""
+    """The clause does not hold; of comparisons only where the field is always there."""
 
     clause: Clause
 
 
-Clause: TypeAlias = AnyOf | Compare | Has | Both | Either | Neither
+Clause: TypeAlias = AnyOf | Compare | Both | Either | Neither
 
 EVERYTHING = Both()
+
+_END = -1.0
+"""Stands after the last chunk of a string, and before any other."""
 
 _COMPARISONS: dict[Op, Comparison] = {Op.GT: "gt", Op.GTE: "gte", Op.LT: "lt", Op.LTE: "lte"}
 
@@ -115,10 +111,8 @@ def shadow_of(fields: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "number":
             numbers[key] = _number(canonical)
         elif kind == "string":
-            tokens.append(_is_string(key))
-            chunks = _chunks(str(canonical))[:LEVELS]
-            if chunks:
-                strings[key] = {f"c{level}": chunk for level, chunk in enumerate(chunks)}
+            chunks = [*_chunks(str(canonical)), _END][:LEVELS]
+            strings[key] = {f"c{level}": chunk for level, chunk in enumerate(chunks)}
     return {TOKENS: tokens, "n": numbers, "s": strings}
 
 
@@ -161,20 +155,16 @@ def _clause(condition: Condition) -> tuple[Clause, bool]:
 def _string_order(key: str, op: Comparison, operand: str, equal: AnyOf) -> tuple[Clause, bool]:
     chunks = _chunks(operand)
     exact = len(chunks) < LEVELS
-    above = op in {"gt", "gte"}
     options: list[Clause] = [equal] if op in {"gte", "lte"} else []
-    before: tuple[Clause, ...] = () if above else (AnyOf(TOKENS, (_is_string(key),)),)
-    for level, chunk in enumerate(chunks[:LEVELS]):
+    before: tuple[Clause, ...] = ()
+    for level, chunk in enumerate([*chunks, _END][:LEVELS]):
         field = f"s.{key}.c{level}"
-        differs: Clause = Compare(field, "gt" if above else "lt", chunk)
-        if not above:  # a string that ends here comes before
-            differs = Either((differs, Neither(Has(field))))
-        options.append(Both((*before, differs)))
+        options.append(
+            Both((*before, Compare(field, "gt" if op in {"gt", "gte"} else "lt", chunk)))
+        )
         before = (*before, Compare(field, "gte", chunk), Compare(field, "lte", chunk))
     if not exact:
         options.append(Both(before))
-    elif above:
-        options.append(Both((*before, Has(f"s.{key}.c{len(chunks)}"))))
     return Either(tuple(options)), exact
 
 
@@ -193,10 +183,6 @@ def _number(canonical: object) -> float:
 
 def _presence(key: str) -> str:
     return _token("present", key)
-
-
-def _is_string(key: str) -> str:
-    return _token("string", key)
 
 
 def _equality(key: str, scalar: ScalarKey) -> str:

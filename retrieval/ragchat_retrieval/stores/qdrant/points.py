@@ -18,7 +18,6 @@ from ragchat_retrieval.stores.shadow import (
     Clause,
     Compare,
     Either,
-    Has,
     Neither,
     shadow,
 )
@@ -139,9 +138,6 @@ def _translated(clause: Clause) -> models.Filter | models.FieldCondition | model
             made = models.FieldCondition(key=field, match=models.MatchAny(any=list(values)))
         case Compare(field, op, number):
             made = models.FieldCondition(key=field, range=models.Range(**{op: number}))
-        case Has(field):
-            empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
-            made = models.Filter(must_not=[empty])
         case Both(clauses):
             made = models.Filter(must=[_translated(inner) for inner in clauses])
         case Either(()):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra
 from ragchat_retrieval.stores.manifest_store import ManifestStore
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from qdrant_client import AsyncQdrantClient
 
 NAME: Final = "qdrant"
+_PORT = 6333
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -64,4 +67,28 @@ class QdrantStore(ManifestStore):
         clients = Clients(url, client, options)
         super().__init__(
             QdrantEngine(clients, prefix=prefix, exact=exact), corpus=corpus, read_only=read_only
+        )
+
+    @classmethod
+    def from_url(cls, url: str, *, corpus: str = "default", read_only: bool = False) -> QdrantStore:
+        """Returns the store of ``qdrant://host:6333/prefix``; ``qdrant+https://`` uses TLS.
+
+        The prefix may be left out. The API key is that of ``QDRANT_API_KEY``, if that is set.
+
+        Raises:
+            InvalidSetting: The URL has no host, or holds more than host, port and prefix.
+        """
+        parts = urlsplit(url)
+        prefix = parts.path.strip("/") or "ragchat"
+        if not parts.hostname or parts.query or parts.fragment or parts.username:
+            raise InvalidSetting("url", "must be qdrant://host:port/prefix")
+        scheme = "https" if parts.scheme.endswith("+https") else "http"
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        key = os.environ.get("QDRANT_API_KEY")
+        return cls(
+            f"{scheme}://{host}:{parts.port or _PORT}",
+            corpus=corpus,
+            prefix=prefix,
+            read_only=read_only,
+            **({"api_key": key} if key else {}),
         )
