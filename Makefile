@@ -71,7 +71,7 @@ $(DONE)/test: pyproject.toml | $(DONE)/venv
 
 $(DONE)/stores: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat with its stores and what their tests need" >&2
-	@$(PIP) install --editable ".[qdrant]" --group test
+	@$(PIP) install --editable ".[chroma,qdrant]" --group test
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv

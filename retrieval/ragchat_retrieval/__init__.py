@@ -137,6 +137,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.quantization import Quantized, quantize
     from ragchat_retrieval.rerank import Rerank
     from ragchat_retrieval.rerankers import HttpReranker
+    from ragchat_retrieval.stores.chroma import ChromaStore
     from ragchat_retrieval.stores.memory import MemoryStore
     from ragchat_retrieval.stores.postgres import PostgresStore
     from ragchat_retrieval.stores.qdrant import QdrantStore
@@ -163,6 +164,7 @@ __all__ = [
     "CachedSplitter",
     "Candidate",
     "Capabilities",
+    "ChromaStore",
     "CodeSplitter",
     "Condition",
     "ContextText",
@@ -426,6 +428,7 @@ _HOMES = {
     "ragchat_retrieval.quantization": ("Quantized", "quantize"),
     "ragchat_retrieval.rerank": ("Rerank",),
     "ragchat_retrieval.rerankers": ("HttpReranker",),
+    "ragchat_retrieval.stores.chroma": ("ChromaStore",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),
     "ragchat_retrieval.stores.postgres": ("PostgresStore",),
     "ragchat_retrieval.stores.qdrant": ("QdrantStore",),

@@ -76,7 +76,7 @@ def open_index(
     Args:
         url: A path such as ``kb.sqlite`` (one file, no service), ``postgresql://…`` (the extra
             ``postgres``), ``qdrant://host:6333`` (the extra ``qdrant``; ``qdrant+https://…`` for
-            TLS), or ``memory://``.
+            TLS), ``chroma://host:8000`` (the extra ``chroma``), or ``memory://``.
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ATTEMPTS = 5
+ATTEMPTS = 8
 """How often a read is done again because documents changed under it."""
 
 GROWTH = 3
@@ -342,8 +342,7 @@ class ManifestStore:
             The rows that count, and how many were read.
         """
         engine = self._engine()
-        kept: list[Row] = []
-        rows: list[Row] = []
+        answer: tuple[list[Row], int] | None = None
         previous: dict[str, int] | None = None
         for _ in range(ATTEMPTS):
             state = await self._state()
@@ -355,11 +354,14 @@ class ManifestStore:
             except Gone:
                 continue
             kept = [row for row in rows if current.get(row.document_id) == row.stamp]
+            answer = kept, len(rows)
             settled = all(stamp <= state.revision for stamp in current.values())
             if (settled and len(kept) == len(rows)) or current == previous:
                 break
             previous = current
-        return kept, len(rows)
+        if answer is None:
+            raise StoreUnavailable("changes all the time", store=self.name, retryable=True)
+        return answer
 
     async def _rows(
         self, clause: Clause, scope: Filter, *, passages: bool = False, vectors: bool = False
@@ -415,7 +417,7 @@ class ManifestStore:
             except Gone:
                 continue
             return [entry for entry in found if scope.matches_document(entry.document)]
-        raise StoreUnavailable("the corpus is reset all the time", store=self.name, retryable=True)
+        raise StoreUnavailable("changes all the time", store=self.name, retryable=True)
 
     async def _lane(
         self,

@@ -8,7 +8,7 @@
             await store.aclose()
 
 A store that keeps its content derives from `DurableStoreContract` and says how to open it again.
-One without a keyword lane picks the parts that apply. The tests are coroutines and need
+One without a keyword lane derives from `VectorStoreContract`. The tests are coroutines and need
 pytest-asyncio in auto mode.
 """
 
@@ -54,19 +54,18 @@ class _Fixture:
         pytest.fail("override the fixture store")
 
 
-class StoreContract(
+class VectorStoreContract(
     WriteContract,
     IdentityContract,
     ReadContract,
     ApartContract,
     ClosingContract,
     ScopeContract,
-    KeywordLaneContract,
     VectorLaneContract,
     ConcurrencyContract,
     _Fixture,
 ):
-    """What every store with both lanes promises."""
+    """What every store with a vector lane promises."""
 
     async def test_it_is_a_store(self, store: Store) -> None:
         """The object has every method of the port."""
@@ -82,6 +81,10 @@ class StoreContract(
         after = await contents(store)
         assert after | {"revision": 0} == before | {"revision": 0}
         assert (await by_words(store, "two"), await by_vector(store, axis(0))) == hits
+
+
+class StoreContract(VectorStoreContract, KeywordLaneContract):
+    """What every store with both lanes promises."""
 
 
 class DurableStoreContract(StoreContract):

@@ -85,10 +85,11 @@ class QdrantStore(ManifestStore):
         scheme = "https" if parts.scheme.endswith("+https") else "http"
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         key = os.environ.get("QDRANT_API_KEY")
+        options: dict[str, Any] = {"api_key": key} if key else {}
         return cls(
             f"{scheme}://{host}:{parts.port or _PORT}",
             corpus=corpus,
             prefix=prefix,
             read_only=read_only,
-            **({"api_key": key} if key else {}),
+            **options,
         )
