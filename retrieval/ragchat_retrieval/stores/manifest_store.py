@@ -68,11 +68,13 @@ class _Lane(Protocol):
         self, state: State, *, n: int, clause: Clause, whole: bool
     ) -> Awaitable[list[Row]]:
         """Returns the best n rows of a lane, with their passages if `whole`."""
+        ...
 
 
 class _Scores(Protocol):
     def __call__(self, state: State, *, clause: Clause) -> Awaitable[list[Row]]:
         """Returns rows with their scores."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
