@@ -22,12 +22,18 @@
     │   ├── ScopeViolation              a passage or document lies outside filter or scope
     │   ├── InvalidCollection           a test collection's files cannot be read as one
     │   ├── InvalidRun                  rankings to evaluate do not fit the topics
+    │   ├── MigrationError              a corpus was not, or not rightly, copied into another
+    │   │   ├── MigrationTargetInUse    the other corpus holds documents that the first has not
+    │   │   └── MigrationMismatch       what was copied is not what there is
     │   ├── DeadlineExceeded            the request's time is used up
     │   ├── StageTimeout                one stage used up its own time
     │   └── StoreError                  the store refused or failed
     │       ├── DuplicateDocumentID     one id twice in one write
     │       ├── PassageIDConflict       a passage id that another document owns
     │       ├── DocumentChanged         a document is not the revision that the write expected
+    │       ├── CorpusChanged           a corpus is not at the revision that a swap expected
+    │       ├── UnknownCorpus           a corpus to be swapped was never written
+    │       ├── SwapUnsupported         this store cannot exchange corpora
     │       ├── InvalidIndexIdentity    a blank identity
     │       ├── IdentityMismatch        embedder, dimension or analyser differ from what is stored
     │       ├── ResetUnsupported        this store cannot be reset
@@ -293,6 +299,37 @@ class InvalidRun(RetrievalError, ValueError):
         self.unknown = unknown
 
 
+class MigrationError(RetrievalError):
+    """A corpus was not copied into another, or not rightly."""
+
+
+class MigrationTargetInUse(MigrationError):
+    """The corpus to copy into holds documents that the other one has not.
+
+    Attributes:
+        documents: How many.
+    """
+
+    def __init__(self, documents: int) -> None:
+        super().__init__(
+            f"the new corpus holds {documents} documents that the old one has not; "
+            "prune removes them"
+        )
+        self.documents = documents
+
+
+class MigrationMismatch(MigrationError):
+    """Verification found that the new corpus does not say what the old one says.
+
+    Attributes:
+        problems: What differs, a sentence each, with ids and without content.
+    """
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("the new corpus differs: " + "; ".join(problems))
+        self.problems = problems
+
+
 class DeadlineExceeded(RetrievalError, TimeoutError):
     """The request's deadline passed.
 
@@ -373,6 +410,38 @@ class DocumentChanged(StoreError):
     def __init__(self, document_id: str, *, store: str = "store") -> None:
         super().__init__(f"document {document_id!r} was changed or removed meanwhile", store=store)
         self.document_id = document_id
+
+
+class CorpusChanged(StoreError):
+    """A corpus was written since the revision that a swap expected; nothing was swapped.
+
+    Attributes:
+        corpus: The corpus's name.
+    """
+
+    retryable = True
+
+    def __init__(self, corpus: str, *, store: str = "store") -> None:
+        super().__init__(f"corpus {corpus!r} was written meanwhile", store=store)
+        self.corpus = corpus
+
+
+class UnknownCorpus(StoreError, LookupError):
+    """A corpus that is to be swapped was never written.
+
+    Attributes:
+        corpus: The corpus's name.
+    """
+
+    def __init__(self, corpus: str, *, store: str = "store") -> None:
+        super().__init__(f"there is no corpus {corpus!r}", store=store)
+        self.corpus = corpus
+
+
+class SwapUnsupported(StoreError):
+    """This store cannot exchange the names of two corpora, or the two are not in one store."""
+
+    default = "the two corpora cannot be swapped; point the application to the new one instead"
 
 
 class InvalidIndexIdentity(StoreError, ValueError):

@@ -278,6 +278,28 @@ async def term_counts(store: Store, terms: Collection[str]) -> TermCounts | None
 
 
 @runtime_checkable
+class SwappableStore(Protocol):
+    """A store that can exchange two of its corpora in one step."""
+
+    async def swap_corpus(self, other: str, *, expected: int | None = None) -> None:
+        """Exchanges the contents of this corpus and another one of the same store, atomically.
+
+        Nothing is copied: names change places. A reader sees both as before or both as after, a
+        write that waits goes to what bears the name by then, and both revisions rise above what
+        either was.
+
+        Args:
+            other: The other corpus.
+            expected: Revision at which this corpus must be.
+
+        Raises:
+            UnknownCorpus: One of them was never written.
+            CorpusChanged: This corpus is at another revision; nothing was done.
+        """
+        ...
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into vectors."""
 

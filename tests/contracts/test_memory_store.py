@@ -19,6 +19,7 @@ from ragchat_retrieval.testing.store_suite_kit import (
     revision,
     vector_of,
 )
+from ragchat_retrieval.testing.store_suite_swap import SwapContract
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(SwapContract, StoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[MemoryStore]:
         """Gives an empty store."""

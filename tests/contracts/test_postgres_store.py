@@ -11,6 +11,7 @@ from ragchat_retrieval.testing.store_suite import DurableStoreContract
 from ragchat_retrieval.testing.store_suite_concurrency import ConcurrencyContract
 from ragchat_retrieval.testing.store_suite_lanes import VectorLaneContract
 from ragchat_retrieval.testing.store_suite_scope import ScopeContract
+from ragchat_retrieval.testing.store_suite_swap import SwapContract
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Reopen = Callable[[PostgresStore], Awaitable[PostgresStore]]
 
 
-class TestPostgres(DurableStoreContract):
+class TestPostgres(SwapContract, DurableStoreContract):
     """A store that opens its own connections."""
 
     @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from ragchat_retrieval.stores.sqlite import SQLiteStore
 from ragchat_retrieval.testing.store_suite import DurableStoreContract, StoreContract
+from ragchat_retrieval.testing.store_suite_swap import SwapContract
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     Reopen = Callable[[SQLiteStore], Awaitable[SQLiteStore]]
 
 
-class TestFile(DurableStoreContract):
+class TestFile(SwapContract, DurableStoreContract):
     """A file whose path is no friend of URIs."""
 
     @pytest.fixture
@@ -58,7 +59,7 @@ class TestWithoutSavedArrays(TestFile):
         return again
 
 
-class TestMemory(StoreContract):
+class TestMemory(SwapContract, StoreContract):
     """A private database in memory."""
 
     @pytest.fixture

@@ -26,6 +26,7 @@ from ragchat_retrieval.stores.memory_corpus import (
     passages_of,
     remove_documents,
     replace_documents,
+    swap,
 )
 from ragchat_retrieval.vectors import check_query_vector
 
@@ -146,6 +147,20 @@ class MemoryStore:
     async def drop_corpus(self) -> None:
         """Removes this corpus with everything in it."""
         await self._write(lambda corpus: corpus.forget(written=False))
+
+    async def swap_corpus(self, other: str, *, expected: int | None = None) -> None:
+        """Exchanges this corpus and another; see `ports.SwappableStore`."""
+        mine, theirs = self._shared.corpus(self._name), self._shared.corpus(checked_name(other))
+        names = (self._name, other)
+
+        def work() -> None:
+            # In the order of the names, so that two swaps never wait for each other.
+            first, second = (mine, theirs) if self._name < other else (theirs, mine)
+            with first.lock, second.lock:
+                swap(mine, theirs, names, expected=expected)
+
+        if mine is not theirs:
+            await asyncio.to_thread(work)
 
     async def repair(self) -> None:
         """Gives back the memory of removed passages; nothing else can need repair."""

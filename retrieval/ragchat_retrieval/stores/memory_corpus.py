@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from ragchat_retrieval.engine import Batch, Engine, Snapshot
-from ragchat_retrieval.errors import PassageIDConflict, ScopeViolation, StoreClosed
+from ragchat_retrieval.errors import (
+    CorpusChanged,
+    PassageIDConflict,
+    ScopeViolation,
+    StoreClosed,
+    UnknownCorpus,
+)
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.packed import PackedDocument
 
@@ -144,6 +150,27 @@ def replace_documents(
     after = corpus.engine.apply(add=batch, remove=removed)
     corpus.next_key += len(batch)
     corpus.publish(after, agreed)
+
+
+def swap(
+    mine: Corpus, theirs: Corpus, names: tuple[str, str], *, expected: int | None = None
+) -> None:
+    """Exchanges the contents of two corpora whose locks are held.
+
+    Raises:
+        UnknownCorpus: One of them was never written.
+        CorpusChanged: The first is at another revision than the expected one.
+    """
+    for corpus, name in zip((mine, theirs), names, strict=True):
+        if not corpus.state.written:
+            raise UnknownCorpus(name, store=NAME)
+    if expected is not None and mine.state.revision != expected:
+        raise CorpusChanged(names[0], store=NAME)
+    revision = 1 + max(mine.state.revision, theirs.state.revision)
+    mine.engine, theirs.engine = theirs.engine, mine.engine
+    mine.next_key, theirs.next_key = theirs.next_key, mine.next_key
+    states = replace(theirs.state, revision=revision), replace(mine.state, revision=revision)
+    mine.state, theirs.state = states
 
 
 def remove_documents(corpus: Corpus, entries: Collection[PackedDocument]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,17 @@ async def drop_state(session: Session, schema: str, state: CorpusState) -> None:
         f'UPDATE "{schema}".about SET revision = greatest(revision, %s)',  # noqa: S608 - a checked name
         [state.revision + 1],
     )
+
+
+async def swap_names(session: Session, schema: str, names: tuple[str, str]) -> None:
+    """Lets two corpora that are on the list change names."""
+    # A name is unique at every moment; nobody chose this one.
+    ways = [names[0], secrets.token_hex(16), names[1]]
+    for source, target in ((0, 1), (2, 0), (1, 2)):
+        await session.run(
+            f'UPDATE "{schema}".corpora SET name = %s WHERE name = %s',  # noqa: S608 - a checked name
+            [ways[target], ways[source]],
+        )
 
 
 async def write_state(session: Session, schema: str, state: CorpusState) -> None:

@@ -192,6 +192,11 @@ class PostgresStore:
         """Removes this corpus with everything in it."""
         await self._write(lambda w: w.clear(drop=True))
 
+    async def swap_corpus(self, other: str, *, expected: int | None = None) -> None:
+        """Exchanges this corpus and another; see `ports.SwappableStore`."""
+        if checked_name(other) != self._corpus:
+            await self._write(lambda w: w.swap(other, expected=expected))
+
     async def repair(self) -> None:
         """Counts anew, forgets terms that nothing holds, and makes the HNSW index anew.
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from ragchat_retrieval.errors import PassageIDConflict, ScopeViolation
+from ragchat_retrieval.errors import (
+    CorpusChanged,
+    PassageIDConflict,
+    ScopeViolation,
+    UnknownCorpus,
+)
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.postgres import layout
@@ -28,6 +33,7 @@ from ragchat_retrieval.stores.postgres.state import (
     create_state,
     drop_state,
     read_state,
+    swap_names,
     write_state,
 )
 
@@ -152,6 +158,31 @@ class Writing:
             await layout.create_tables(self._session, tables)
             await self._keep(CorpusState(state.key, state.revision))
 
+    async def swap(self, other: str, *, expected: int | None) -> None:
+        """Lets the corpus and another one change names.
+
+        Raises:
+            UnknownCorpus: One of them was never written.
+            CorpusChanged: The corpus is at another revision than the expected one.
+        """
+        for name in sorted((self._corpus, other)):  # two swaps never wait for each other
+            await self._lock(name)
+        catalog = await layout.read_catalog(self._session, self._schema)
+        found = []
+        for name in (self._corpus, other):
+            state = None
+            if catalog.prepared:
+                state = await read_state(self._session, self._schema, name)
+            if state is None:
+                raise UnknownCorpus(name, store=NAME)
+            found.append(state)
+        if expected is not None and found[0].revision != expected:
+            raise CorpusChanged(self._corpus, store=NAME)
+        await swap_names(self._session, self._schema, (self._corpus, other))
+        revision = max(state.revision for state in found)
+        for state in found:
+            await self._keep(replace(state, revision=revision))
+
     async def repair(self) -> None:
         """Counts anew, forgets terms that nothing holds, and makes the HNSW index anew."""
         state = await self._known()
@@ -185,11 +216,11 @@ class Writing:
 
     # --- parts ---
 
-    async def _lock(self) -> None:
+    async def _lock(self, corpus: str | None = None) -> None:
         """Waits for other writers of the corpus; the lock ends with the transaction."""
         await self._session.run(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-            [f"ragchat: {self._schema} {self._corpus}"],
+            [f"ragchat: {self._schema} {corpus or self._corpus}"],
         )
 
     async def _known(self) -> CorpusState | None:

@@ -220,7 +220,7 @@ class Mirror:
         if (
             not entries
             or entries[0][:2] != (current.revision, current.stamp)
-            or len(entries) != state.revision - current.revision + 1
+            or entries[-1][:2] != (state.revision, state.stamp)
         ):
             raise _Outdated
         later = entries[1:]

@@ -73,6 +73,13 @@ class Mirrors:
             mirror.save()
         _sweep_drafts(self._folder)
 
+    def swap(self, corpus: str, other: str) -> None:
+        """Lets two corpora that were exchanged take their arrays along."""
+        mine, theirs = self[corpus], self[other]
+        with self._lock:
+            self._mirrors |= {corpus: theirs, other: mine}
+            self._written |= {corpus, other}
+
     def remove(self, corpus: str, uuid: str) -> None:
         """Forgets a life of a corpus that has ended, with what was saved of it."""
         self[corpus].forget()

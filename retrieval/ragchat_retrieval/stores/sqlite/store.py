@@ -140,6 +140,21 @@ class SQLiteStore:
         """Removes this corpus with everything in it."""
         await self._clear(drop=True)
 
+    async def swap_corpus(self, other: str, *, expected: int | None = None) -> None:
+        """Exchanges this corpus and another; see `ports.SwappableStore`.
+
+        The arrays of both are saved, so that no process has to build them anew.
+        """
+        names = (self._corpus, checked_name(other))
+        if names[0] == names[1]:
+            return
+        await self._db.write(
+            lambda c: writing.swap_corpora(c, names, expected=expected),
+            after=lambda _: self._mirrors.swap(*names),
+        )
+        for name in names:
+            await self._save(name)
+
     async def repair(self) -> None:
         """Checks the whole file, then counts this corpus and builds its arrays anew.
 
@@ -153,7 +168,7 @@ class SQLiteStore:
             lambda c: writing.renew(c, self._corpus),
             after=lambda others: self._mirrors.sweep(self._corpus, keep=others),
         )
-        await self._db.read(lambda c: self._mirrors.save(c, self._corpus, always=True))
+        await self._save(self._corpus)
 
     # --- reading ---
 
@@ -385,6 +400,9 @@ class SQLiteStore:
         written = await self._db.write(work, before=before, after=follow)
         self._save_growth(mirror)
         return written
+
+    async def _save(self, corpus: str) -> None:
+        await self._db.read(lambda c: self._mirrors.save(c, corpus, always=True))
 
     def _save_growth(self, mirror: Mirror) -> None:
         if mirror.has_grown:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.engine import Batch, Postings
-from ragchat_retrieval.errors import InvalidDocument, PassageIDConflict, ScopeViolation
+from ragchat_retrieval.errors import (
+    CorpusChanged,
+    InvalidDocument,
+    PassageIDConflict,
+    ScopeViolation,
+    UnknownCorpus,
+)
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.sqlite.database import NAME
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.values import Revision
+
+
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +147,31 @@ def clear_corpus(connection: sqlite3.Connection, corpus: str, *, drop: bool) -> 
     return state
 
 
+def swap_corpora(
+    connection: sqlite3.Connection, names: tuple[str, str], *, expected: int | None
+) -> None:
+    """Lets two corpora change names.
+
+    Raises:
+        UnknownCorpus: One of them was never written.
+        CorpusChanged: The first is at another revision than the expected one.
+    """
+    found = []
+    for name in names:
+        state = read_state(connection, name)
+        if state is None:
+            raise UnknownCorpus(name, store=NAME)
+        found.append(state)
+    if expected is not None and found[0].revision != expected:
+        raise CorpusChanged(names[0], store=NAME)
+    # No name has NUL in it, so this one is free while the two are on their way.
+    for name, state in (("\0", found[0]), (names[0], found[1]), (names[1], found[0])):
+        connection.execute("UPDATE corpora SET name = ? WHERE key = ?", (name, state.key))
+    revision = max(state.revision for state in found)
+    for state in found:
+        _raise(connection, replace(state, revision=revision))
+
+
 def renew(connection: sqlite3.Connection, corpus: str) -> list[str]:
     """Counts a corpus anew and forgets terms that no passage holds.
 
@@ -204,6 +238,22 @@ def _commit_state(
     added: Batch | None = None,
 ) -> CorpusState:
     """Raises the revision, keeps the state, and notes the change in the bounded log."""
+    after = _raise(connection, state, removed, added=added)
+    connection.execute(
+        "DELETE FROM changes WHERE corpus = ? AND revision <= ?",
+        (after.key, after.revision - KEPT_CHANGES),
+    )
+    return after
+
+
+def _raise(
+    connection: sqlite3.Connection,
+    state: CorpusState,
+    removed: NDArray[np.int64] = _NONE,
+    *,
+    added: Batch | None = None,
+) -> CorpusState:
+    """Raises the revision, keeps the state, and notes the change in the log."""
     after = replace(state, revision=state.revision + 1, stamp=1 + secrets.randbits(62))
     identity = after.identity
     connection.execute(
@@ -228,10 +278,6 @@ def _commit_state(
     connection.execute(
         "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)",
         (after.key, after.revision, after.stamp, first, end, removed.astype("<i8").tobytes()),
-    )
-    connection.execute(
-        "DELETE FROM changes WHERE corpus = ? AND revision <= ?",
-        (after.key, after.revision - KEPT_CHANGES),
     )
     return after
 
