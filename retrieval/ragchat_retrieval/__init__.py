@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         embedder_from_env,
     )
     from ragchat_retrieval.errors import (
+        CorpusChanged,
         DeadlineExceeded,
         DocumentChanged,
         DocumentNotUTF8,
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
         InvalidText,
         InvalidVector,
         MalformedRanking,
+        MigrationError,
+        MigrationMismatch,
+        MigrationTargetInUse,
         MissingExtra,
         NotAStore,
         PassageIDConflict,
@@ -75,7 +79,9 @@ if TYPE_CHECKING:
         StoreError,
         StoreReadOnly,
         StoreUnavailable,
+        SwapUnsupported,
         TokenizerUnavailable,
+        UnknownCorpus,
     )
     from ragchat_retrieval.evaluation import Evaluation, evaluate, load_collection, tune
     from ragchat_retrieval.explain import (
@@ -117,6 +123,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.keyphrases import keywords
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.metadata import Metadata
+    from ragchat_retrieval.migration import MigrationReport, migrate_index, swap_indexes
     from ragchat_retrieval.opening import in_memory, open_index, quickstart
     from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
     from ragchat_retrieval.policy import Policy, StagePolicy
@@ -132,6 +139,7 @@ if TYPE_CHECKING:
         Splitter,
         Store,
         StoreCounts,
+        SwappableStore,
         TermCounts,
     )
     from ragchat_retrieval.quantization import Quantized, quantize
@@ -168,6 +176,7 @@ __all__ = [
     "CodeSplitter",
     "Condition",
     "ContextText",
+    "CorpusChanged",
     "CountsTerms",
     "DeadlineExceeded",
     "Degradation",
@@ -223,6 +232,10 @@ __all__ = [
     "MalformedRanking",
     "MemoryStore",
     "Metadata",
+    "MigrationError",
+    "MigrationMismatch",
+    "MigrationReport",
+    "MigrationTargetInUse",
     "MissingExtra",
     "Ne",
     "NotAStore",
@@ -267,12 +280,15 @@ __all__ = [
     "StoreError",
     "StoreReadOnly",
     "StoreUnavailable",
+    "SwapUnsupported",
+    "SwappableStore",
     "TableSplitter",
     "TermCounts",
     "TextSplitter",
     "TitleExplanation",
     "TokenizerUnavailable",
     "Trace",
+    "UnknownCorpus",
     "Weighted",
     "WholeText",
     "as_filterable",
@@ -290,6 +306,7 @@ __all__ = [
     "is_semantic",
     "keywords",
     "load_collection",
+    "migrate_index",
     "mmr",
     "open_index",
     "quantize",
@@ -297,6 +314,7 @@ __all__ = [
     "recommended_profile",
     "records",
     "simhash",
+    "swap_indexes",
     "tune",
     "validate_key",
 ]
@@ -332,6 +350,7 @@ _HOMES = {
         "embedder_from_env",
     ),
     "ragchat_retrieval.errors": (
+        "CorpusChanged",
         "DeadlineExceeded",
         "DocumentChanged",
         "DocumentNotUTF8",
@@ -353,6 +372,9 @@ _HOMES = {
         "InvalidText",
         "InvalidVector",
         "MalformedRanking",
+        "MigrationError",
+        "MigrationMismatch",
+        "MigrationTargetInUse",
         "MissingExtra",
         "NotAStore",
         "PassageIDConflict",
@@ -366,7 +388,9 @@ _HOMES = {
         "StoreError",
         "StoreReadOnly",
         "StoreUnavailable",
+        "SwapUnsupported",
         "TokenizerUnavailable",
+        "UnknownCorpus",
     ),
     "ragchat_retrieval.evaluation": ("Evaluation", "evaluate", "load_collection", "tune"),
     "ragchat_retrieval.explain": (
@@ -408,6 +432,7 @@ _HOMES = {
     "ragchat_retrieval.keyphrases": ("keywords",),
     "ragchat_retrieval.lexical": ("Analyzer",),
     "ragchat_retrieval.metadata": ("Metadata",),
+    "ragchat_retrieval.migration": ("MigrationReport", "migrate_index", "swap_indexes"),
     "ragchat_retrieval.opening": ("in_memory", "open_index", "quickstart"),
     "ragchat_retrieval.pipeline": ("RetrievalPipeline", "fallback", "federate"),
     "ragchat_retrieval.policy": ("Policy", "StagePolicy"),
@@ -423,6 +448,7 @@ _HOMES = {
         "Splitter",
         "Store",
         "StoreCounts",
+        "SwappableStore",
         "TermCounts",
     ),
     "ragchat_retrieval.quantization": ("Quantized", "quantize"),

@@ -61,6 +61,8 @@ class HybridIndex:
             embedder.
         analyzer: The lexical analysis; part of the corpus's identity. None takes what the corpus
             was written with, if that is one of ours, and English for a new one.
+        successor: An embedder that changes places with `embedder` as soon as the corpus turns out
+            to be written with it, so that a running process follows a swap of corpora.
         identity: Replaces the derived identity (embedding model, dimension, analyser).
         fusion: How the lanes are merged.
 
@@ -75,6 +77,7 @@ class HybridIndex:
         embedder: Embedder | None = None,
         splitter: Splitter | None = None,
         analyzer: Analyzer | None = None,
+        successor: Embedder | None = None,
         identity: str | None = None,
         fusion: Fusion | None = None,
     ) -> None:
@@ -82,6 +85,7 @@ class HybridIndex:
             raise InvalidIndexIdentity
         self.store: Store = MemoryStore() if store is None else store
         self.embedder = embedder
+        self.successor = successor
         self.analyzer = analyzer or DEFAULT_ANALYZER
         self._given_analyzer = analyzer
         self.splitter: Splitter = splitter or _default_splitter(embedder)
@@ -119,8 +123,8 @@ class HybridIndex:
         cutter = splitter or self.splitter
         bounds = Filter.of(scope)
         _distinct([document.id for document in documents], self.store.name)
-        await self._learn()
         stored = await self._adopted()
+        await self._learn()
         check_identity(stored, self.identity, store=self.store.name, writing=True)
         known = await self.store.fingerprints([d.id for d in documents], scope=Filter())
         await self._check_scope(documents, known, bounds)
@@ -157,8 +161,8 @@ class HybridIndex:
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             StoreError: As for `ingest`.
         """
-        await self._learn()
         await self._adopted()
+        await self._learn()
         filled = await asyncio.to_thread(completed, revisions, self.analyzer)
         identity = self.identity
         if identity.model is None:
@@ -215,8 +219,8 @@ class HybridIndex:
         if self.embedder is None:
             raise InvalidSetting("embedder", "is needed to embed")
         tell = on_progress or _ignore
-        await self._learn()
         stored = await self._adopted()
+        await self._learn()
         if stored is not None and stored.model is not None and stored != self.identity:
             raise IdentityMismatch(str(stored), str(self.identity), store=self.store.name)
         return await fill_vectors(
@@ -332,6 +336,7 @@ class HybridIndex:
             embedder=self.embedder,
             splitter=self.splitter,
             analyzer=self._given_analyzer,
+            successor=self.successor,
             identity=self._identity_name,
             fusion=self.fusion,
         )
@@ -374,6 +379,25 @@ class HybridIndex:
             fusion=self.fusion,
         )
 
+    async def heir(self, other: HybridIndex) -> Identity:
+        """Returns the identity under which this index writes what it takes over from another.
+
+        An index without an analyser of its own takes the other's, and one without an embedder
+        keeps the other's vectors, under the name of their model.
+        """
+        theirs = await other._adopted()
+        mine = await self._adopted()
+        await self._learn()
+        identity, named = self.identity, self._identity_name
+        if theirs is None:
+            return identity
+        if self._given_analyzer is None and named is None and mine in {None, theirs}:
+            self.analyzer = other.analyzer
+            identity = replace(identity, analyzer=theirs.analyzer)
+        if self.embedder is None and theirs.model is not None:
+            identity = replace(identity, model=named or theirs.model, dimension=theirs.dimension)
+        return identity
+
     def _asked(self, query: str | Query, options: SearchOptions) -> Query | None:
         if isinstance(query, str):
             if not clean_query(query):
@@ -383,8 +407,15 @@ class HybridIndex:
         return None if merged.top_k is not None and merged.top_k <= 0 else merged
 
     async def _adopted(self) -> Identity | None:
-        """Returns the stored identity; its analysis is taken over where none was given."""
+        """Returns the stored identity, after taking over what follows from it.
+
+        That is its analysis where none was given, and the successor if it is the corpus's embedder.
+        """
         stored = await self.store.identity()
+        if stored is not None and self.successor is not None:
+            current = None if self.embedder is None else self.embedder.model
+            if stored.model == self.successor.model != current:
+                self.embedder, self.successor = self.successor, self.embedder
         if self._given_analyzer is None and self._identity_name is None:
             wanted = DEFAULT_ANALYZER.name if stored is None else stored.analyzer
             if wanted != self.analyzer.name:

@@ -1,0 +1,144 @@
+"""Comparing two indexes: counts, fingerprints, samples of what is stored, sampled searches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from ragchat_retrieval.migration.copying import EVERY_ORDINAL, EVERYTHING
+from ragchat_retrieval.values import indexed_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ragchat_retrieval.migration.copying import Copying
+    from ragchat_retrieval.values import Passage
+
+T = TypeVar("T")
+
+SAMPLED_DOCUMENTS: Final = 200
+"""Documents that are compared letter by letter, spread evenly over all."""
+
+SAMPLED_SEARCHES: Final = 50
+"""Passages that are searched for in each lane."""
+
+_LIMIT: Final = 10
+_FOUND: Final = 0.9
+"""Least share of sampled searches that find what they must: an approximate index misses some."""
+
+_CLOSE: Final = 1e-3
+"""Most that numbers of a copied vector, or a cosine with itself, may be off."""
+
+_TOLD: Final = 3
+"""Ids that a problem names."""
+
+
+async def problems(copying: Copying) -> tuple[str, ...]:
+    """Returns what differs between the two indexes of a finished copy; nothing if they agree."""
+    found = list(await _counts(copying))
+    found += await _fingerprints(copying)
+    ids = await copying.old.store.document_ids(scope=EVERYTHING)
+    sampled, passages = await _samples(copying, _spread(ids, SAMPLED_DOCUMENTS))
+    found += sampled
+    if not found:  # else searches only repeat what is said already
+        found += await _searches(copying, _spread(passages, SAMPLED_SEARCHES))
+    return tuple(found)
+
+
+async def _counts(copying: Copying) -> list[str]:
+    old = await copying.old.store.count(scope=EVERYTHING)
+    new = await copying.new.store.count(scope=EVERYTHING)
+    vectors = old.vectors if copying.new.embedder is None else old.passages
+    expected = {
+        "documents": old.documents,
+        "passages": old.passages,
+        "vectors": vectors if copying.identity.model is not None else 0,
+    }
+    return [
+        f"{getattr(new, what)} {what}, not {number}"
+        for what, number in expected.items()
+        if getattr(new, what) != number
+    ]
+
+
+async def _fingerprints(copying: Copying) -> list[str]:
+    old = await copying.old.store.fingerprints(scope=EVERYTHING)
+    new = await copying.new.store.fingerprints(scope=EVERYTHING)
+    differing = sorted(i for i in old.keys() | new.keys() if old.get(i) != new.get(i))
+    return list(_named("another fingerprint", differing))
+
+
+async def _samples(
+    copying: Copying, document_ids: Sequence[str]
+) -> tuple[list[str], list[Passage]]:
+    """Compares documents, passages and copied vectors; returns the passages too."""
+    old, new = copying.old.store, copying.new.store
+    passages: list[Passage] = []
+    texts, pieces, vectors = [], [], []
+    for document_id in document_ids:
+        if await old.document(document_id, scope=EVERYTHING) != await new.document(
+            document_id, scope=EVERYTHING
+        ):
+            texts.append(document_id)
+        theirs = await old.neighbours(document_id, 0, EVERY_ORDINAL, scope=EVERYTHING)
+        mine = await new.neighbours(document_id, 0, EVERY_ORDINAL, scope=EVERYTHING)
+        if list(theirs) != list(mine):
+            pieces.append(document_id)
+        passages += mine
+        if copying.keeps_vectors and not await _same_vectors(copying, theirs):
+            vectors.append(document_id)
+    told = (
+        ("another text or label", texts),
+        ("other passages", pieces),
+        ("other vectors", vectors),
+    )
+    return [line for what, ids in told for line in _named(what, ids)], passages
+
+
+async def _same_vectors(copying: Copying, passages: Sequence[Passage]) -> bool:
+    ids = [passage.id for passage in passages]
+    old = await copying.old.store.vectors(ids, scope=EVERYTHING)
+    new = await copying.new.store.vectors(ids, scope=EVERYTHING)
+    return all(i in new and np.allclose(row, new[i], atol=_CLOSE) for i, row in old.items())
+
+
+async def _searches(copying: Copying, passages: Sequence[Passage]) -> list[str]:
+    """Searches for passages by all of their own words, and by their own vectors."""
+    store, analyzer = copying.new.store, copying.new.analyzer
+    texts = [indexed_text(passage) for passage in passages]
+    counts = await asyncio.to_thread(analyzer.counts_many, texts)
+    missed: dict[str, list[str]] = {"keyword": [], "vector": []}
+    for passage, terms in zip(passages, counts, strict=True):
+        if terms and store.capabilities.keyword:
+            weights = dict.fromkeys(terms, 1.0)
+            hits = await store.search_text(weights, _LIMIT, filter=EVERYTHING, scope=EVERYTHING)
+            own = await store.score_text(weights, [passage.id], scope=EVERYTHING)
+            # Others may hold all of these words too; what is shown first is then as good.
+            if not hits or hits[0].score < own.get(passage.id, np.inf) * (1 - _CLOSE):
+                missed["keyword"].append(passage.document_id)
+    vectors = await store.vectors([passage.id for passage in passages], scope=EVERYTHING)
+    owners = {passage.id: passage.document_id for passage in passages}
+    for passage_id, vector in vectors.items():
+        hits = await store.search_vector(vector, _LIMIT, filter=EVERYTHING, scope=EVERYTHING)
+        if not hits or hits[0].score < 1 - _CLOSE:
+            missed["vector"].append(owners[passage_id])
+    return [
+        line
+        for lane, ids in missed.items()
+        if len(ids) > (1 - _FOUND) * len(passages)
+        for line in _named(f"not found by {lane} search", ids)
+    ]
+
+
+def _spread(items: Sequence[T], most: int) -> list[T]:
+    """Returns at most so many of the items, evenly spread, the same each time."""
+    return list(items[:: max(1, -(-len(items) // most))])
+
+
+def _named(what: str, document_ids: Sequence[str]) -> Iterator[str]:
+    if document_ids:
+        some = ", ".join(map(repr, document_ids[:_TOLD]))
+        more = ", …" if len(document_ids) > _TOLD else ""
+        yield f"{what}: {len(document_ids)} documents ({some}{more})"
