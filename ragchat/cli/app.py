@@ -9,6 +9,7 @@ from ragchat.cli.demo import demo
 from ragchat.cli.embed import embed
 from ragchat.cli.evaluation import evaluate
 from ragchat.cli.ingest import ingest
+from ragchat.cli.migrate import migrate
 from ragchat.cli.removal import remove, reset
 from ragchat.cli.search import search
 from ragchat.cli.stats import stats
@@ -29,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (ingest, search, ask, stats, embed, remove, reset, demo):
+for command in (ingest, search, ask, stats, embed, migrate, remove, reset, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 

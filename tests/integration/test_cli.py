@@ -19,7 +19,18 @@ from ragchat.cli.ask import Answer, pieces_of
 from ragchat.testing import Failure, Interrupted, LoopbackOpenAI, Reply
 
 CORPUS = Path(__file__).parents[2] / "ragchat" / "demo" / "corpus"
-COMMANDS = ["ingest", "search", "ask", "stats", "embed", "remove", "reset", "demo", "eval"]
+COMMANDS = [
+    "ingest",
+    "search",
+    "ask",
+    "stats",
+    "embed",
+    "migrate",
+    "remove",
+    "reset",
+    "demo",
+    "eval",
+]
 
 
 class Shell:
