@@ -90,6 +90,15 @@ async def write_pairs(path: str, first: int, count: int, at: dict[str, Any]) -> 
     say(closed=True)
 
 
+async def swap(path: str, other: str, statement: int) -> None:
+    """Swaps two corpora, and dies before the given statement of it."""
+    die_at(statement)
+    store = SQLiteStore(path)
+    await store.swap_corpus(other)
+    say(done=statement)
+    await store.aclose()
+
+
 async def write_and_search(path: str, name: str, writers: int, writes: int, reads: int) -> None:
     """Writes documents of its own from several tasks while others search for all documents."""
     store = SQLiteStore(path, timeout=60)
@@ -142,6 +151,7 @@ def use_over_a_fork(path: str) -> None:
 
 COMMANDS = {
     "write_pairs": write_pairs,
+    "swap": swap,
     "write_and_search": write_and_search,
     "use_over_a_fork": use_over_a_fork,
 }

@@ -15,7 +15,7 @@ import pytest
 
 from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.filters import Eq, Filter
-from ragchat_retrieval.stores.sqlite import SQLiteStore, mirror, schema
+from ragchat_retrieval.stores.sqlite import SQLiteStore, mirror, schema, writing
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
     axis,
@@ -440,3 +440,38 @@ async def test_repair_forgets_words_that_occur_nowhere(tmp_path: Path) -> None:
     assert revisions[0] == revisions[1]
     for opened in (store, other, again):
         await opened.aclose()
+
+
+async def test_after_a_swap_no_process_builds_its_arrays_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both corpora keep their arrays, however far apart their revisions were; writing goes on."""
+    path = tmp_path / "kb.sqlite"
+    store, other = SQLiteStore(path), SQLiteStore(path, corpus="other")
+    monkeypatch.setattr(writing, "KEPT_CHANGES", 20)
+    for number in range(50):
+        await put(store, revision("a", f"one word{number % 7}"))
+    await put(other, revision("b", "two"), revision("c", "two three"))
+    assert len(await by_words(store, "one")) == 1
+    assert len(await by_words(other, "two")) == 2
+    await other.aclose()
+    watching = SQLiteStore(path)
+    assert len(await by_words(watching, "one")) == 1
+
+    def build(*_: object) -> None:
+        pytest.fail("built anew")
+
+    monkeypatch.setattr(mirror.Mirror, "_build", build)
+    await store.swap_corpus("other")
+    for handle in (store, watching):
+        assert len(await by_words(handle, "two")) == 2
+        assert len(await by_words(handle.corpus("other"), "one")) == 1
+    await put(store, revision("d", "two four"))
+    for handle in (store, watching):
+        assert len(await by_words(handle, "two")) == 3
+    await store.aclose()
+    await watching.aclose()
+    again = SQLiteStore(path)
+    assert len(await by_words(again, "two")) == 3
+    assert len(await by_words(again.corpus("other"), "one")) == 1
+    await again.aclose()

@@ -178,6 +178,33 @@ async def test_killed_at_random_moments(nursery: Nursery, tmp_path: Path) -> Non
     assert number > 100
 
 
+async def test_killed_anywhere_in_a_swap(nursery: Nursery, tmp_path: Path) -> None:
+    """A process killed inside a swap leaves both corpora as before or both as after."""
+    path = tmp_path / "kb.sqlite"
+    names = ["default", "other"]
+    store = SQLiteStore(path)
+    for number, name in enumerate(names):
+        await put(store.corpus(name), version("left", number))
+    swaps = statement = 0
+    while swaps < 3:
+        statement += 1
+        nursery.start(
+            {"command": "swap", "path": str(path), "other": "other", "statement": statement}
+        )
+        committed, _ = outcome(nursery)
+        connection = sqlite3.connect(path)
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.close()
+        hits = [await by_words(store.corpus(name), "shared", 100) for name in names]
+        seen = [set(versions_of(found, "left")) for found in hits]
+        swapped = (seen == [{"1"}, {"0"}]) ^ bool(swaps % 2)
+        assert seen in ([{"0"}, {"1"}], [{"1"}, {"0"}])
+        assert swapped or not committed
+        swaps += swapped
+    assert statement > 5
+    await store.aclose()
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 async def test_killed_while_the_arrays_are_saved(
     nursery: Nursery, tmp_path: Path, *, before: bool
