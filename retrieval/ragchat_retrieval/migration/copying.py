@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.lanes import each
 from ragchat_retrieval.revisions import embed_texts, with_terms
 from ragchat_retrieval.values import Revision, indexed_text
 
@@ -65,15 +66,8 @@ class Copying:
     async def _read(self, document_ids: Sequence[str]) -> list[Revision]:
         store = self.old.store
         before = await store.fingerprints(document_ids, scope=EVERYTHING)
-        found = []
-        for document_id, fingerprint in before.items():
-            document = await store.document(document_id, scope=EVERYTHING)
-            passages = await store.neighbours(document_id, 0, EVERY_ORDINAL, scope=EVERYTHING)
-            if document is not None:
-                revision = Revision(
-                    document=document, passages=tuple(passages), fingerprint=fingerprint
-                )
-                found.append(revision)
+        read = await each(list(before.items()), self._read_one)
+        found = [revision for revision in read if revision is not None]
         if self.keeps_vectors:
             ids = [passage.id for revision in found for passage in revision.passages]
             known = await store.vectors(ids, scope=EVERYTHING)
@@ -81,6 +75,15 @@ class Copying:
         # What was read of a document is of one revision if it is the same before and after.
         after = await store.fingerprints(list(before), scope=EVERYTHING)
         return [r for r in found if after.get(r.document.id) == r.fingerprint]
+
+    async def _read_one(self, known: tuple[str, str]) -> Revision | None:
+        document_id, fingerprint = known
+        store = self.old.store
+        document = await store.document(document_id, scope=EVERYTHING)
+        passages = await store.neighbours(document_id, 0, EVERY_ORDINAL, scope=EVERYTHING)
+        if document is None:
+            return None
+        return Revision(document=document, passages=tuple(passages), fingerprint=fingerprint)
 
     async def _embedded(self, revisions: list[Revision]) -> tuple[list[Revision], int]:
         """Gives vectors to the revisions without, if there is an embedder."""
