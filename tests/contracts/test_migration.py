@@ -353,3 +353,14 @@ async def test_only_corpora_of_one_store_are_swapped(old: HybridIndex, tmp_path:
     with pytest.raises(SwapUnsupported, match="itself"):
         await swap_indexes(old, old.corpus("default"))
     await elsewhere.aclose()
+
+
+async def test_a_copy_into_int8_is_not_taken_for_another(old: HybridIndex) -> None:
+    """Vectors that a store keeps in fewer bits are near enough, and leave it at length 1."""
+    small = HybridIndex(MemoryStore(vectors="int8"))
+    report = await migrate_index(old, small)
+    assert (report.kept_vectors, report.verified) == (40, True)
+    back = HybridIndex(MemoryStore())
+    assert (await migrate_index(small, back)).verified
+    lengths = np.linalg.norm(list((await vectors(back)).values()), axis=1)
+    assert lengths == pytest.approx(np.ones(40), abs=1e-5)

@@ -143,6 +143,16 @@ def own_parts() -> ragchat.HybridIndex:
     )
 
 
+async def moving(old: ragchat.HybridIndex, new: ragchat.HybridIndex) -> None:
+    """Copies an index and lets the copy take its name."""
+    report = await ragchat.migrate_index(old, new, batch=8, on_progress=print)
+    assert_type(report, ragchat.MigrationReport)
+    assert_type(report.revision, int)
+    await ragchat.swap_indexes(old, new, expected=report.revision)
+    stores: list[ragchat.SwappableStore] = [ragchat.MemoryStore(), ragchat.SQLiteStore("a")]
+    await stores[0].swap_corpus("next")
+
+
 async def conversation(query: ragchat.Query, model: ragchat.ChatModel) -> None:
     """Transforms and answers without a model."""
     turn = ragchat.ConversationQuery(query, [{"role": "user", "content": "hello"}])

@@ -12,6 +12,7 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.lanes import each
 from ragchat_retrieval.revisions import embed_texts, with_terms
 from ragchat_retrieval.values import Revision, indexed_text
+from ragchat_retrieval.vectors import unit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -110,7 +111,9 @@ def _rows(
     """Returns the vectors of a revision's passages; None unless each has one."""
     if not all(passage.id in known for passage in revision.passages):
         return None
-    return np.stack([known[p.id] for p in revision.passages]) if revision.passages else None
+    if not revision.passages:
+        return None
+    return unit_rows(np.stack([known[passage.id] for passage in revision.passages]))
 
 
 def _ignore(share: float) -> None:

@@ -126,6 +126,7 @@ class _Run:
 
     async def verified(self, report: MigrationReport) -> MigrationReport:
         """Compares the two, again where the old one was written meanwhile."""
+        found: tuple[str, ...] = ()
         for _ in range(_ROUNDS):
             found = await problems(self.copying)
             if not found:
