@@ -27,17 +27,21 @@ import math
 import re
 import threading
 import unicodedata
-from collections import Counter
-from itertools import chain
+from collections import Counter, defaultdict
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import Stemmer  # type: ignore[import-not-found]  # it has no stubs
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.stopwords import STOP_WORDS
+from ragchat_retrieval.terms import TermTable, sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 K1: Final = 1.2
 """BM25's saturation of term counts (Robertson and Zaragoza 2009, the customary value)."""
@@ -64,6 +68,8 @@ _STEMMERS = {"english": "porter"}
 _SHORT = 2
 _GENERATION = 50_000
 _CACHED_LENGTH = 32
+_TOGETHER = 1024  # texts whose terms are counted at a time
+_NUMBER_BITS = 32
 
 # Scripts without spaces between words, and Hangul, whose particles stick to the noun.
 _PAIRED = (
@@ -161,6 +167,45 @@ class _Terms(dict[str, tuple[str, ...]]):
         return terms
 
 
+class _Numbered(dict[str, tuple[int, ...]]):
+    """The terms of each chunk as numbers; chunks are bounded as in `_Terms`, terms are not.
+
+    Args:
+        terms: The terms of each chunk.
+    """
+
+    def __init__(self, terms: _Terms) -> None:
+        super().__init__()
+        self._terms = terms
+        self.names: defaultdict[str, int] = defaultdict(count().__next__)
+
+    def __missing__(self, chunk: str) -> tuple[int, ...]:
+        numbers = tuple(map(self.names.__getitem__, self._terms[chunk]))
+        if len(self) >= _GENERATION:
+            self.clear()
+        if len(chunk) <= _CACHED_LENGTH:
+            self[chunk] = numbers
+        return numbers
+
+
+def _counted(
+    texts: Sequence[Sequence[str]], numbered: _Numbered
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Counts the terms of texts that are split into chunks.
+
+    Returns:
+        The distinct terms of each text; their numbers and counts, text after text.
+    """
+    found = [list(chain.from_iterable(map(numbered.__getitem__, chunks))) for chunks in texts]
+    sizes = np.fromiter(map(len, found), np.int64, len(found))
+    flat = np.fromiter(chain.from_iterable(found), np.int64, int(sizes.sum()))
+    flat |= np.repeat(np.arange(len(found), dtype=np.int64), sizes) << _NUMBER_BITS
+    distinct, counts = np.unique(flat, return_counts=True)
+    lengths = np.bincount(distinct >> _NUMBER_BITS, minlength=len(found)).astype(np.int64)
+    numbers = (distinct & ((1 << _NUMBER_BITS) - 1)).astype(np.int32)
+    return lengths, numbers, counts.astype(np.int32)
+
+
 class Analyzer:
     """Turns text into terms; the module says how. Safe to use from any thread.
 
@@ -220,9 +265,17 @@ class Analyzer:
             for term, count in self.counts(question).items()
         }
 
-    def counts_many(self, texts: Iterable[str]) -> list[dict[str, int]]:
-        """Returns `counts` of each text, in order."""
-        return [Counter(self._iterate(text)) for text in texts]
+    def counts_many(self, texts: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """Returns `counts` of each text, in order, kept compactly (`ragchat_retrieval.terms`)."""
+        numbered = _Numbered(self._terms)
+        parts = [
+            _counted(list(map(self._chunks, texts[low : low + _TOGETHER])), numbered)
+            for low in range(0, len(texts), _TOGETHER)
+        ]
+        if not parts:
+            return []
+        lengths, numbers, counts = map(np.concatenate, zip(*parts, strict=True))
+        return sliced(TermTable(list(numbered.names), numbers, counts), lengths)
 
     def _iterate(self, text: str) -> Iterable[str]:
         return chain.from_iterable(map(self._terms.__getitem__, self._chunks(text)))

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from ragchat_retrieval.values import Revision, indexed_text
 from ragchat_retrieval.vectors import unit_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -64,17 +65,15 @@ def changed(
 
 def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
     """Fills in terms and fingerprints that are left out, and scales vectors to length 1."""
-    filled = []
-    for revision in with_terms(revisions, analyzer):
-        vectors, mark = revision.vectors, revision.fingerprint or _given_mark(revision)
-        filled.append(
-            replace(
-                revision,
-                fingerprint=mark,
-                vectors=None if vectors is None else unit_rows(vectors),
-            )
+    return [
+        replace(
+            revision,
+            terms=terms,
+            fingerprint=revision.fingerprint or _given_mark(revision),
+            vectors=None if revision.vectors is None else unit_rows(revision.vectors),
         )
-    return filled
+        for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
+    ]
 
 
 def _given_mark(revision: Revision) -> str:
@@ -123,15 +122,24 @@ async def revise(
 
 def with_terms(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
     """Fills in the analysed terms of those revisions that come without."""
+    return [
+        revision if revision.terms is terms else replace(revision, terms=terms)
+        for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
+    ]
+
+
+def _terms(
+    revisions: Sequence[Revision], analyzer: Analyzer
+) -> Iterator[tuple[Mapping[str, int], ...]]:
+    """Yields each revision's terms, analysed where it came without."""
     missing = [revision for revision in revisions if revision.terms is None]
     texts = [indexed_text(passage) for revision in missing for passage in revision.passages]
     counts = iter(analyzer.counts_many(texts))
-    filled = []
     for revision in revisions:
         if revision.terms is None:
-            revision = replace(revision, terms=tuple(next(counts) for _ in revision.passages))  # noqa: PLW2901
-        filled.append(revision)
-    return filled
+            yield tuple(islice(counts, len(revision.passages)))
+        else:
+            yield revision.terms
 
 
 async def embed_texts(

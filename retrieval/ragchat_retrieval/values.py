@@ -322,10 +322,21 @@ class Revision:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "passages", tuple(self.passages))
-        if self.vectors is not None:
+        if self.vectors is not None and not _is_frozen(self.vectors):
             vectors = np.array(self.vectors, dtype=np.float32, order="C")
             vectors.setflags(write=False)
             object.__setattr__(self, "vectors", vectors)
+
+
+def _is_frozen(vectors: object) -> bool:
+    """Says whether vectors are such as a revision keeps, that is, those of another revision."""
+    return (
+        isinstance(vectors, np.ndarray)
+        and vectors.dtype == np.float32
+        and vectors.flags.c_contiguous
+        and vectors.flags.owndata
+        and not vectors.flags.writeable
+    )
 
 
 def indexed_text(passage: Passage) -> str:

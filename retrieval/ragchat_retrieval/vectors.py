@@ -43,7 +43,8 @@ def unit_rows(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     if matrix.ndim != 2:  # noqa: PLR2004 - a matrix
         return matrix
-    lengths = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
+    squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+    lengths = np.sqrt(squares)[:, np.newaxis]
     with np.errstate(invalid="ignore"):
         off = (lengths > 0) & np.isfinite(lengths) & (np.abs(lengths - 1.0) > _NORMALISED)
     if not off.any():

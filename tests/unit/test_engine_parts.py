@@ -47,9 +47,9 @@ def test_strings_with_one_hash_are_told_apart() -> None:
 
 def test_a_vocabulary_numbers_terms_once() -> None:
     vocabulary = Vocabulary()
-    assert vocabulary.assign(["a", "b", "a"], 3).tolist() == [0, 1, 0]
+    assert vocabulary.assign(["a", "b", "a"]).tolist() == [0, 1, 0]
     assert vocabulary.lookup(["b", "c", "\ud800"]).tolist() == [1, -1, -1]
-    assert vocabulary.assign(["c"], 1).tolist() == [2]
+    assert vocabulary.assign(["c"]).tolist() == [2]
 
 
 @pytest.mark.parametrize("count", [3, 30_000])
@@ -60,7 +60,7 @@ def test_a_vocabulary_goes_on_from_a_table(count: int) -> None:
     vocabulary = Vocabulary(StringTable.of(["x", "y"]), np.array([7, 3], np.int32))
     assert vocabulary.lookup(["y", "x", "z"]).tolist() == [3, 7, -1]
     terms = ["y", "new", "x"] * (count // 3)
-    assert vocabulary.assign(terms, count).tolist()[:3] == [3, 8, 7]
+    assert vocabulary.assign(terms).tolist()[:3] == [3, 8, 7]
     assert vocabulary.lookup(["y", "x", "new", "z"]).tolist() == [3, 7, 8, -1]
     table, ids = vocabulary.table()
     assert dict(zip(table.all(), ids.tolist(), strict=True)) == {"x": 7, "y": 3, "new": 8}

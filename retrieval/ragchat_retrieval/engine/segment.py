@@ -7,13 +7,13 @@ logarithm of the number of passages) and each posting is copied as few times.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ragchat_retrieval.engine.batch import Postings
 from ragchat_retrieval.engine.strings import StringTable
+from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,14 +142,9 @@ def _postings(batch: Batch, vocabulary: Vocabulary) -> Postings:
     terms = batch.terms
     if isinstance(terms, Postings):
         return terms
-    lengths = np.fromiter(map(len, terms), np.int64, len(terms))
-    total = int(lengths.sum())
-    values = chain.from_iterable(counts.values() for counts in terms)
-    return Postings(
-        lengths,
-        vocabulary.assign(chain.from_iterable(terms), total),
-        np.fromiter(values, np.int32, total),
-    )
+    table, lengths = tabulated(terms)
+    ids = vocabulary.assign(table.names)
+    return Postings(lengths, ids[table.numbers], table.counts)
 
 
 def _runs(ascending: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -133,7 +133,7 @@ class StringTable:
 EMPTY = StringTable.of(())
 
 _LOADED_BEYOND = 20_000
-"""Postings of a write beyond which a vocabulary from a file is read whole."""
+"""Distinct terms of a write beyond which a vocabulary from a file is read whole."""
 
 
 class Vocabulary:
@@ -172,11 +172,11 @@ class Vocabulary:
             found[missing[at >= 0]] = base_ids[at[at >= 0]]
         return found
 
-    def assign(self, terms: Iterable[str], count: int) -> NDArray[np.int32]:
-        """Returns the ids of `count` terms, giving new ids to unknown ones."""
-        if count > _LOADED_BEYOND:
+    def assign(self, terms: Sequence[str]) -> NDArray[np.int32]:
+        """Returns the ids of terms, giving new ids to unknown ones."""
+        if len(terms) > _LOADED_BEYOND:
             self._load()
-        return np.fromiter(map(self._own.__getitem__, terms), np.int32, count)
+        return np.fromiter(map(self._own.__getitem__, terms), np.int32, len(terms))
 
     def name(self, names: Mapping[str, int]) -> None:
         """Takes ids that the caller has given to terms."""

@@ -25,6 +25,9 @@ _NONE = -(2**31)
 _ABSENT = (_NONE, _NONE)
 _NO_NUMBERS = bytes(_NUMBERS.size)
 
+_EXACT = frozenset({str, int, bool, type(None)})
+"""Types whose equal values are the same in every respect."""
+
 # Shared, since most documents have neither.
 _NO_HEADINGS: Mapping[int, tuple[str, ...]] = {}
 _NO_OWN: Mapping[int, Passage] = {}
@@ -143,8 +146,12 @@ def _same_metadata(document: Document, passage: Passage) -> bool:
     mine, theirs = passage.metadata, document.metadata
     if mine is theirs or not (mine or theirs):
         return True
+    if mine != theirs:
+        return False
     # Equal maps may still differ in type: True, 1 and 1.0 are equal to Python and not to filters.
-    return mine == theirs and encode(mine) == encode(theirs)
+    if all(type(value) is type(theirs[key]) in _EXACT for key, value in mine.items()):
+        return True
+    return encode(mine) == encode(theirs)
 
 
 def _packed(passage: Passage) -> bytes | None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections import defaultdict
 from dataclasses import dataclass
-from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +15,7 @@ from ragchat_retrieval.filters import fields_of
 from ragchat_retrieval.metadata import decode, encode
 from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit, own_labels
 from ragchat_retrieval.stores.postgres.predicate import shadow
+from ragchat_retrieval.terms import tabulated
 from ragchat_retrieval.text import check_text
 from ragchat_retrieval.values import Document, Lines, Passage, Span
 
@@ -104,15 +103,10 @@ def build(revisions: Sequence[Revision], *, first_document: int, first_passage: 
         InvalidText: A term holds NUL or a lone surrogate.
     """
     terms = [counts for revision in revisions for counts in revision.terms or ()]
-    distinct = np.fromiter(map(len, terms), np.int64, len(terms))
-    lengths = np.fromiter((sum(counts.values()) for counts in terms), np.int64, len(terms))
-    total = int(distinct.sum())
-    numbers: defaultdict[str, int] = defaultdict(count().__next__)
-    posting_terms = np.fromiter(
-        map(numbers.__getitem__, chain.from_iterable(terms)), np.int32, total
-    )
-    values = chain.from_iterable(counts.values() for counts in terms)
-    for term in numbers:
+    table, distinct = tabulated(terms)
+    owners = np.repeat(np.arange(len(terms)), distinct)
+    lengths = np.bincount(owners, table.counts, len(terms)).astype(np.int64)
+    for term in table.names:
         check_text(term, document_id=None, field="terms")
     vectors, with_vector = _matrix(revisions, first_passage)
     documents: list[Row] = []
@@ -127,9 +121,9 @@ def build(revisions: Sequence[Revision], *, first_document: int, first_passage: 
         passages,
         vectors,
         with_vector,
-        list(numbers),
-        posting_terms,
-        np.fromiter(values, np.int64, total),
+        table.names,
+        table.numbers,
+        table.counts.astype(np.int64),
         distinct,
         lengths,
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +31,7 @@ from ragchat_retrieval.stores.sqlite.reading import (
 from ragchat_retrieval.stores.sqlite.rows import Owner, encode_terms, passage_rows
 from ragchat_retrieval.stores.sqlite.schema import KEPT_CHANGES, batches
 from ragchat_retrieval.stores.sqlite.state import CorpusState
+from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -335,14 +335,8 @@ def _intern_terms(
     connection: sqlite3.Connection, corpus: int, revisions: Sequence[Revision]
 ) -> tuple[Postings, dict[str, int]]:
     """Returns the terms as flat arrays of ids, and the ids of terms that are new, now stored."""
-    terms = [counts for revision in revisions for counts in revision.terms or ()]
-    lengths = np.fromiter(map(len, terms), np.int64, len(terms))
-    total = int(lengths.sum())
-    # Numbers local to this write come first: one dictionary look-up per posting, in C.
-    local: defaultdict[str, int] = defaultdict(count().__next__)
-    local_ids = np.fromiter(map(local.__getitem__, chain.from_iterable(terms)), np.int32, total)
-    values = chain.from_iterable(counts.values() for counts in terms)
-    distinct = list(local)
+    table, lengths = tabulated([counts for r in revisions for counts in r.terms or ()])
+    distinct = table.names
     known: dict[str, int] = {}
     (fresh,) = connection.execute(
         "SELECT coalesce(max(id) + 1, 0) FROM terms WHERE corpus = ?", (corpus,)
@@ -355,8 +349,8 @@ def _intern_terms(
         "INSERT INTO terms VALUES (?, ?, ?)", ((corpus, term, new[term]) for term in sorted(new))
     )
     known |= new
-    table = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
-    return Postings(lengths, table[local_ids], np.fromiter(values, np.int32, total)), new
+    ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
+    return Postings(lengths, ids[table.numbers], table.counts), new
 
 
 def _insert_texts(
