@@ -403,7 +403,7 @@ class HybridIndex:
             if not clean_query(query):
                 return None
             query = Query(query)
-        merged, _ = options.for_query(query)
+        merged = options.bound(query)
         return None if merged.top_k is not None and merged.top_k <= 0 else merged
 
     async def _adopted(self) -> Identity | None:

@@ -1,8 +1,8 @@
 """The lanes of a hybrid search: from queries to fused rankings of passage ids.
 
-For a batch of queries: one embedding call and all keyword lanes run concurrently, then the vector
-lanes, then each lane scores what only the other one returned, then fusion. Passages are not read
-here; ids and scores are enough to rank.
+For a batch of queries, two things run concurrently: one embedding call with the vector lanes after
+it, and the keyword lanes. Then each lane scores what only the other one returned, then fusion.
+Passages are not read here; ids and scores are enough to rank.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 CONCURRENT_QUERIES = 4
-"""How many queries of one batch are in a store at a time."""
+"""How many queries of one batch are in a lane of the store at a time."""
 
 MANY = 2_000
 """Beyond so many hits or candidates, lists of them are worked on beside the event loop."""
@@ -95,14 +95,14 @@ class LaneSearch:
         terms = await self._analysed(queries)
         asked = list(zip(queries, terms, strict=True))
         found = await gather(
-            self._embed(queries) if vector_on else _nothing(),
+            self._embed_and_search(queries) if vector_on else _nothing(),
             each(asked, self._keyword) if keyword_on else _nothing(),
         )
-        vectors: list[Vector | None] | None = found[0]
-        keyword: list[LaneResult | None] = found[1] or [None] * len(queries)
-        vector: list[LaneResult | None] = [None] * len(queries)
-        if vectors is not None:
-            vector = await each(list(zip(queries, vectors, strict=True)), self._vector)
+        nothing: list[LaneResult | None] = [None] * len(queries)
+        vectors: list[Vector | None] | None
+        vector: list[LaneResult | None]
+        vectors, vector = found[0] or (None, nothing)
+        keyword: list[LaneResult | None] = found[1] or nothing.copy()
         if vector_on and not keyword_on and can_keyword:
             skipped = [position for position, lane in enumerate(vector) if lane is None]
             stand_ins = await each([asked[position] for position in skipped], self._keyword)
@@ -178,6 +178,15 @@ class LaneSearch:
             # A text without words (punctuation) may have no direction: it finds nothing.
             vectors.append(vector if vector.any() else None)
         return vectors
+
+    async def _embed_and_search(
+        self, queries: Sequence[Query]
+    ) -> tuple[list[Vector | None], list[LaneResult | None]] | None:
+        """Returns the queries' vectors and what they find; None if the embedding was skipped."""
+        vectors = await self._embed(queries)
+        if vectors is None:
+            return None
+        return vectors, await each(list(zip(queries, vectors, strict=True)), self._vector)
 
     async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
         query, vector = pair
@@ -324,6 +333,8 @@ async def _nothing() -> None:
 
 async def each(items: Sequence[A], work: Callable[[A], Awaitable[T]]) -> list[T]:
     """Runs `work` on all items, a few at a time, results in order; a failure cancels the others."""
+    if len(items) == 1:
+        return [await work(items[0])]
     gate = asyncio.Semaphore(CONCURRENT_QUERIES)
 
     async def one(item: A) -> T:

@@ -132,24 +132,32 @@ class SearchOptions:
                 unknown[0] if unknown else "options", "is no search option"
             ) from None
 
-    def for_query(self, query: Query) -> tuple[Query, SearchOptions]:
-        """Merges a query's own filter, scope and top_k with these options; both get the result."""
-        merged = replace(
+    def bound(self, query: Query) -> Query:
+        """Returns a query with its own filter, scope and top_k merged with these options'."""
+        return replace(
             query,
             filter=self.filter & query.filter,
             scope=self.scope & query.scope,
             top_k=self.top_k if query.top_k is None else query.top_k,
         )
+
+    def for_query(self, query: Query) -> tuple[Query, SearchOptions]:
+        """Merges a query's own filter, scope and top_k with these options; both get the result."""
+        merged = self.bound(query)
         return merged, replace(self, filter=merged.filter, scope=merged.scope, top_k=merged.top_k)
 
     @property
     def lane_limit(self) -> int:
         """How many hits each lane is asked for."""
+        return self.lane_limit_of(self.top_k)
+
+    def lane_limit_of(self, top_k: int | None) -> int:
+        """Returns how many hits each lane is asked for by a query with a top_k of its own."""
         if self.candidates is not None:
             return self.candidates if self.candidates > 0 else UNLIMITED
-        if self.top_k is None:
+        if top_k is None:
             return UNLIMITED
-        return min(max(_LANE_FLOOR, _LANE_FACTOR * self.top_k), max(_LANE_CEILING, self.top_k))
+        return min(max(_LANE_FLOOR, _LANE_FACTOR * top_k), max(_LANE_CEILING, top_k))
 
     @property
     def reorders(self) -> bool:

@@ -82,7 +82,7 @@ class Searcher:
             embedder=self._usable_embedder(stored, fusion, run),
             stored=stored,
             fusion=fusion,
-            limit=lambda query: replace(options, top_k=query.top_k).lane_limit,
+            limit=lambda query: options.lane_limit_of(query.top_k),
             min_similarity=options.min_similarity,
             run=run,
         )

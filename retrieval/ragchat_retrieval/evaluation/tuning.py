@@ -259,7 +259,7 @@ async def _read_lanes(
     for start in range(0, len(topics), _AT_ONCE):
         batch = topics[start : start + _AT_ONCE]
         queries: list[Query] = [t.query if ask is None else await call_stage(ask, t) for t in batch]
-        asked = [options.for_query(query)[0] for query in queries]
+        asked = [options.bound(query) for query in queries]
         rankings = await searcher.rank(asked, options, Run(PATIENT))
         lanes |= {topic.id: ranking for topic, ranking in zip(batch, rankings, strict=True)}
         tell(min(1.0, (start + _AT_ONCE) / len(topics)))
