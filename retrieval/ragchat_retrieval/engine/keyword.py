@@ -70,7 +70,8 @@ class KeywordLane:
     def scores_of(self, terms: Mapping[str, float], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the same scores for some rows only."""
         order = np.argsort(rows)
-        ascending = rows[order]
+        # Of the postings' own type, or each search would first convert all of a term's postings.
+        ascending = rows[order].astype(np.int32)
         norms = self.norms.take(ascending)
         sums = np.zeros(len(rows))
         bounds = {

@@ -113,7 +113,8 @@ class Segment:
 
     def slices(self, term_ids: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Returns the bounds of each term's postings in `rows`; empty for absent terms."""
-        at = np.searchsorted(self.terms, term_ids)
+        # Of the same type, or the search would first convert all of the terms.
+        at = np.searchsorted(self.terms, term_ids.astype(self.terms.dtype))
         known = at < len(self.terms)
         known[known] = self.terms[at[known]] == term_ids[known]
         at[~known] = 0
