@@ -68,7 +68,9 @@ _STEMMERS = {"english": "porter"}
 _SHORT = 2
 _GENERATION = 50_000
 _CACHED_LENGTH = 32
-_TOGETHER = 1024  # texts whose terms are counted at a time
+# For one write: chunks kept with the numbers of their terms, and texts counted at a time.
+_NUMBERED_CHUNKS = 400_000
+_TOGETHER = 1024
 _NUMBER_BITS = 32
 
 # Scripts without spaces between words, and Hangul, whose particles stick to the noun.
@@ -168,7 +170,7 @@ class _Terms(dict[str, tuple[str, ...]]):
 
 
 class _Numbered(dict[str, tuple[int, ...]]):
-    """The terms of each chunk as numbers; chunks are bounded as in `_Terms`, terms are not.
+    """The terms of each chunk as numbers, for one write; bounded as `_Terms`, but wider.
 
     Args:
         terms: The terms of each chunk.
@@ -181,7 +183,7 @@ class _Numbered(dict[str, tuple[int, ...]]):
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
         numbers = tuple(map(self.names.__getitem__, self._terms[chunk]))
-        if len(self) >= _GENERATION:
+        if len(self) >= _NUMBERED_CHUNKS:
             self.clear()
         if len(chunk) <= _CACHED_LENGTH:
             self[chunk] = numbers
