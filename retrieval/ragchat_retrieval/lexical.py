@@ -173,16 +173,16 @@ class _Numbered(dict[str, tuple[int, ...]]):
     """The terms of each chunk as numbers, for one write; bounded as `_Terms`, but wider.
 
     Args:
-        terms: The terms of each chunk.
+        expand: Gives the terms of a chunk.
     """
 
-    def __init__(self, terms: _Terms) -> None:
+    def __init__(self, expand: Callable[[str], tuple[str, ...]]) -> None:
         super().__init__()
-        self._terms = terms
+        self._expand = expand
         self.names: defaultdict[str, int] = defaultdict(count().__next__)
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        numbers = tuple(map(self.names.__getitem__, self._terms[chunk]))
+        numbers = tuple(map(self.names.__getitem__, self._expand(chunk)))
         if len(self) >= _NUMBERED_CHUNKS:
             self.clear()
         if len(chunk) <= _CACHED_LENGTH:
@@ -269,7 +269,9 @@ class Analyzer:
 
     def counts_many(self, texts: Sequence[str]) -> Sequence[Mapping[str, int]]:
         """Returns `counts` of each text, in order, kept compactly (`ragchat_retrieval.terms`)."""
-        numbered = _Numbered(self._terms)
+        # Many texts would drive everything else from the cache, and repeat their own chunks anyway.
+        many = len(texts) > _TOGETHER
+        numbered = _Numbered(self._expand if many else self._terms.__getitem__)
         parts = [
             _counted(list(map(self._chunks, texts[low : low + _TOGETHER])), numbered)
             for low in range(0, len(texts), _TOGETHER)
