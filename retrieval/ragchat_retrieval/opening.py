@@ -129,10 +129,13 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         from ragchat_retrieval.stores.qdrant import QdrantStore  # noqa: PLC0415 - as below
 
         return QdrantStore.from_url(url, corpus=corpus, read_only=read_only)
+    if scheme in {"chroma", "chroma+https"}:
+        from ragchat_retrieval.stores.chroma import ChromaStore  # noqa: PLC0415 - as below
+
+        return ChromaStore.from_url(url, corpus=corpus, read_only=read_only)
     if scheme != "sqlite":
-        problem = (
-            f"no store for scheme {scheme!r}; use a path, postgresql://, qdrant:// or memory://"
-        )
+        known = "a path, postgresql://, qdrant://, chroma:// or memory://"
+        problem = f"no store for scheme {scheme!r}; use {known}"
         raise InvalidSetting("url", problem)
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
 

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ragchat_retrieval.embedders import HashingEmbedder
+from ragchat_retrieval.errors import InvalidSetting, StoreUnavailable
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.opening import open_index
 from ragchat_retrieval.stores.chroma import ChromaStore
 from ragchat_retrieval.testing.filter_cases import FILTER_CASES, TERM
 from ragchat_retrieval.testing.store_suite import VectorStoreContract
 from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, axis, put, revision, vector_of
-from ragchat_retrieval.values import Revision
+from ragchat_retrieval.values import Document, Revision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -97,3 +100,27 @@ async def test_there_is_no_keyword_lane(store: ChromaStore) -> None:
     await put(store, revision("a", "one two"))
     assert not store.capabilities.keyword
     assert await store.search_text({"one": 1.0}, 5, filter=Filter(), scope=ALL) == []
+
+
+async def test_an_index_opens_by_url_and_searches_by_vectors(chroma_url: str) -> None:
+    """The URL's path is the prefix of the corpora."""
+    url = f"chroma://{chroma_url.removeprefix('http://')}/test-{next(_numbers)}"
+    async with open_index(url, embedder=HashingEmbedder(32)) as index:
+        await index.ingest(Document("a", "Tea is grown in the hills."))
+        found = await index.search("tea in the hills")
+        assert [candidate.passage.document_id for candidate in found] == ["a"]
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    """Opening an index on nothing is a retryable error of ours."""
+    with pytest.raises(StoreUnavailable) as caught:
+        async with open_index("chroma://127.0.0.1:9/mine", embedder=None):
+            pass
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("url", ["chroma://", "chroma://h?x=1", "chroma://u:p@h"])
+def test_urls_with_more_or_less_are_refused(url: str) -> None:
+    """Host, port and prefix are all that a URL may hold; a key would end in logs."""
+    with pytest.raises(InvalidSetting):
+        open_index(url, embedder=None)
