@@ -1,0 +1,117 @@
+"""The conformance cases of filters, put into a store and asked for in every way.
+
+A store's test parametrises over `WAYS` and asserts that `wrong_cases` finds none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from ragchat_retrieval.testing.filter_cases import FILTER_CASES, TERM
+from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, axis, vector_of
+from ragchat_retrieval.values import Revision
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.ports import Store
+
+Way: TypeAlias = "Callable[[Store, Filter], Awaitable[Collection[str]]]"
+"""Asks a store under a filter; returns the ids of the passages that it tells of."""
+
+PASSAGES = {case.passage.id: case.passage for case in FILTER_CASES}
+IDS = list(PASSAGES)
+
+
+async def put_cases(store: Store) -> None:
+    """Writes the document of every case, with a vector and the term that all have."""
+    revisions = [
+        Revision(
+            document=case.document,
+            passages=(case.passage,),
+            vectors=vector_of(case.id)[None],
+            terms=({TERM: 1},),
+        )
+        for case in FILTER_CASES
+    ]
+    await store.replace(revisions, identity=IDENTITY, scope=ALL)
+
+
+async def wrong_cases(store: Store, way: Way) -> list[str]:
+    """Returns the cases whose filter selects other passages than the semantics say."""
+    wrong: list[str] = []
+    for case in FILTER_CASES:
+        found = set(await way(store, case.filter))
+        if (case.passage.id in found) is not case.expected:
+            wrong.append(case.id)
+        expected = {i for i, passage in PASSAGES.items() if case.filter.matches_passage(passage)}
+        if found != expected:
+            wrong.append(f"{case.id} among others")
+    return wrong
+
+
+async def keyword_filter(store: Store, given: Filter) -> Collection[str]:
+    """Asks the keyword lane with a filter."""
+    hits = await store.search_text({TERM: 1.0}, len(IDS), filter=given, scope=ALL)
+    return [hit.passage_id for hit in hits]
+
+
+async def keyword_scope(store: Store, given: Filter) -> Collection[str]:
+    """Asks the keyword lane with a scope."""
+    hits = await store.search_text({TERM: 1.0}, len(IDS), filter=ALL, scope=given)
+    return [hit.passage_id for hit in hits]
+
+
+async def vector_filter(store: Store, given: Filter) -> Collection[str]:
+    """Asks the vector lane with a filter."""
+    hits = await store.search_vector(axis(0), len(IDS), filter=given, scope=ALL)
+    return [hit.passage_id for hit in hits]
+
+
+async def vector_scope(store: Store, given: Filter) -> Collection[str]:
+    """Asks the vector lane with a scope."""
+    hits = await store.search_vector(axis(0), len(IDS), filter=ALL, scope=given)
+    return [hit.passage_id for hit in hits]
+
+
+async def score_text(store: Store, given: Filter) -> Collection[str]:
+    """Asks the keyword lane for scores of all passages."""
+    return await store.score_text({TERM: 1.0}, IDS, scope=given)
+
+
+async def score_vector(store: Store, given: Filter) -> Collection[str]:
+    """Asks the vector lane for scores of all passages."""
+    return await store.score_vector(axis(0), IDS, scope=given)
+
+
+async def listed(store: Store, given: Filter) -> Collection[str]:
+    """Lists the ids, which the counts agree with."""
+    found = await store.ids(scope=given)
+    counts = await store.count(scope=given)
+    assert counts.passages == counts.vectors == len(found)
+    return found
+
+
+async def got(store: Store, given: Filter) -> Collection[str]:
+    """Reads all passages."""
+    return await store.get(IDS, scope=given)
+
+
+async def vectors(store: Store, given: Filter) -> Collection[str]:
+    """Reads the vectors of all passages."""
+    return await store.vectors(IDS, scope=given)
+
+
+WAYS: list[Way] = [
+    keyword_filter,
+    keyword_scope,
+    vector_filter,
+    vector_scope,
+    score_text,
+    score_vector,
+    listed,
+    got,
+    vectors,
+]
+"""Every way of asking a store with both lanes."""
