@@ -27,21 +27,18 @@ import math
 import re
 import threading
 import unicodedata
-from collections import Counter, defaultdict
-from itertools import chain, count
+from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import Stemmer  # type: ignore[import-not-found]  # it has no stubs
 
+from ragchat_retrieval.counting import TOGETHER, counted
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.stopwords import STOP_WORDS
-from ragchat_retrieval.terms import TermTable, sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 K1: Final = 1.2
 """BM25's saturation of term counts (Robertson and Zaragoza 2009, the customary value)."""
@@ -68,10 +65,9 @@ _STEMMERS = {"english": "porter"}
 _SHORT = 2
 _GENERATION = 50_000
 _CACHED_LENGTH = 32
-# For one write: chunks kept with the numbers of their terms, and texts counted at a time.
-_NUMBERED_CHUNKS = 400_000
-_TOGETHER = 1024
-_NUMBER_BITS = 32
+_FEW = 50
+"""Texts below which counting one by one is as fast as counting together."""
+
 
 # Scripts without spaces between words, and Hangul, whose particles stick to the noun.
 _PAIRED = (
@@ -81,10 +77,13 @@ _PAIRED = (
 )
 # `_Letters` and the ASCII table leave nothing but word characters, joiners and spaces.
 _WORD = rf"[^\s\-.'+#{_PAIRED}]+"
-_TOKEN = re.compile(rf"[{_PAIRED}]+|{_WORD}(?:[-.']{_WORD})*(?:(?:\+\+|\#)(?!{_WORD}))?")
+_WORDS = r"{0}(?:[-.']{0})*(?:(?:\+\+|\#)(?!{0}))?"
+_TOKEN = re.compile(rf"[{_PAIRED}]+|{_WORDS.format(_WORD)}")
+_ASCII_TOKEN = re.compile(_WORDS.format("[a-z0-9_]+"))
 _ASCII_TABLE = "".join(c if c.isalnum() or c in "-.'+#_" else " " for c in map(chr, range(128)))
 _PAIRED_RUN = re.compile(rf"[{_PAIRED}]+")
 _PARTS = re.compile(r"[-._']+")
+_DIGIT = re.compile(r"[0-9]")  # of other scripts, `_Letters` leaves none
 _IDENTIFIER = re.compile(r"[0-9_.+#]")
 _CLITICS = frozenset({"s", "d", "m", "ll", "re", "ve"})
 _FOLDED_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC")
@@ -169,45 +168,6 @@ class _Terms(dict[str, tuple[str, ...]]):
         return terms
 
 
-class _Numbered(dict[str, tuple[int, ...]]):
-    """The terms of each chunk as numbers, for one write; bounded as `_Terms`, but wider.
-
-    Args:
-        expand: Gives the terms of a chunk.
-    """
-
-    def __init__(self, expand: Callable[[str], tuple[str, ...]]) -> None:
-        super().__init__()
-        self._expand = expand
-        self.names: defaultdict[str, int] = defaultdict(count().__next__)
-
-    def __missing__(self, chunk: str) -> tuple[int, ...]:
-        numbers = tuple(map(self.names.__getitem__, self._expand(chunk)))
-        if len(self) >= _NUMBERED_CHUNKS:
-            self.clear()
-        if len(chunk) <= _CACHED_LENGTH:
-            self[chunk] = numbers
-        return numbers
-
-
-def _counted(
-    texts: Sequence[Sequence[str]], numbered: _Numbered
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Counts the terms of texts that are split into chunks.
-
-    Returns:
-        The distinct terms of each text; their numbers and counts, text after text.
-    """
-    found = [list(chain.from_iterable(map(numbered.__getitem__, chunks))) for chunks in texts]
-    sizes = np.fromiter(map(len, found), np.int64, len(found))
-    flat = np.fromiter(chain.from_iterable(found), np.int64, int(sizes.sum()))
-    flat |= np.repeat(np.arange(len(found), dtype=np.int64), sizes) << _NUMBER_BITS
-    distinct, counts = np.unique(flat, return_counts=True)
-    lengths = np.bincount(distinct >> _NUMBER_BITS, minlength=len(found)).astype(np.int64)
-    numbers = (distinct & ((1 << _NUMBER_BITS) - 1)).astype(np.int32)
-    return lengths, numbers, counts.astype(np.int32)
-
-
 class Analyzer:
     """Turns text into terms; the module says how. Safe to use from any thread.
 
@@ -219,7 +179,16 @@ class Analyzer:
         InvalidSetting: There is no stemmer for the language.
     """
 
-    __slots__ = ("_fold_first", "_letters", "_lock", "_stemmer", "_stops", "_terms", "language")
+    __slots__ = (
+        "_fold_first",
+        "_letters",
+        "_lock",
+        "_stemmer",
+        "_stops",
+        "_terms",
+        "_words",
+        "language",
+    )
 
     language: str | None
 
@@ -235,6 +204,7 @@ class Analyzer:
         self._stops = STOP_WORDS.get(language or "", frozenset())
         self._lock = threading.Lock()
         self._terms = _Terms(self._expand)
+        self._words = _Terms(self._word)  # of identifiers, which share their parts
 
     @property
     def name(self) -> str:
@@ -268,48 +238,48 @@ class Analyzer:
         }
 
     def counts_many(self, texts: Sequence[str]) -> Sequence[Mapping[str, int]]:
-        """Returns `counts` of each text, in order, kept compactly (`ragchat_retrieval.terms`)."""
+        """Returns `counts` of each text, in order; of many, in flat arrays (see `terms`)."""
+        if len(texts) < _FEW:
+            return [self.counts(text) for text in texts]
         # Many texts would drive everything else from the cache, and repeat their own chunks anyway.
-        many = len(texts) > _TOGETHER
-        numbered = _Numbered(self._expand if many else self._terms.__getitem__)
-        parts = [
-            _counted(list(map(self._chunks, texts[low : low + _TOGETHER])), numbered)
-            for low in range(0, len(texts), _TOGETHER)
-        ]
-        if not parts:
-            return []
-        lengths, numbers, counts = map(np.concatenate, zip(*parts, strict=True))
-        return sliced(TermTable(list(numbered.names), numbers, counts), lengths)
+        many = len(texts) > TOGETHER
+        return counted(texts, self._spaced, self._expand if many else self._terms.__getitem__)
 
     def _iterate(self, text: str) -> Iterable[str]:
         return chain.from_iterable(map(self._terms.__getitem__, self._chunks(text)))
 
     def _chunks(self, text: str) -> list[str]:
         """Splits a text where no token can reach across; the tokens of each chunk are cached."""
+        # A full stop before a space is never part of a token, and fewer chunks are cached.
+        return self._spaced(text).replace(". ", " ").split()
+
+    def _spaced(self, text: str) -> str:
+        """Returns a text in its plain form: word characters and joiners, the rest as spaces."""
         if not text.isascii():
             for char, plain in _TYPOGRAPHY:
                 text = text.replace(char, plain)
         if text.isascii():
-            # A full stop before a space is never part of a token, and fewer chunks are cached.
-            return text.lower().translate(_ASCII_TABLE).replace(". ", " ").split()
+            return text.lower().translate(_ASCII_TABLE)
         text = unicodedata.normalize("NFKC", text).casefold()
         # Folding case can leave characters apart that belong together.
-        return unicodedata.normalize("NFKC", text).translate(self._letters).split()
+        return unicodedata.normalize("NFKC", text).translate(self._letters)
 
     def _expand(self, chunk: str) -> tuple[str, ...]:
         """Returns the terms of a chunk."""
-        if chunk.isascii() and chunk.isalnum():
+        if not chunk.isascii():
+            return tuple(chain.from_iterable(map(self._token, _TOKEN.findall(chunk))))
+        if chunk.isalnum():
             return self._word(chunk)
-        return tuple(chain.from_iterable(map(self._token, _TOKEN.findall(chunk))))
+        return tuple(chain.from_iterable(map(self._token, _ASCII_TOKEN.findall(chunk))))
 
     def _token(self, token: str) -> Iterable[str]:
-        if _PAIRED_RUN.fullmatch(token):
+        if not token.isascii() and _PAIRED_RUN.fullmatch(token):
             return [token] if len(token) == 1 else map(str.__add__, token, token[1:])
         token = token.removesuffix("'s")
         if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
             return self._apostrophe(token.split("'"))
         parts = [part for part in _PARTS.split(token.rstrip("+#")) if part]
-        terms = chain.from_iterable(map(self._word, parts))
+        terms = chain.from_iterable(map(self._words.__getitem__, parts))
         if parts and token != parts[0] and _IDENTIFIER.search(token):
             return chain([token[:MAX_TERM]], terms)
         return terms
@@ -327,7 +297,7 @@ class Analyzer:
         if word in self._stops:
             return ()
         # Porter leaves words of two letters alone; Snowball's version of it would make "os" an "o".
-        if self._stemmer is not None and len(word) > _SHORT and not any(map(str.isdecimal, word)):
+        if self._stemmer is not None and len(word) > _SHORT and not _DIGIT.search(word):
             with self._lock:  # a stemmer works in a buffer of its own
                 word = self._stemmer.stemWord(word)
         if not self._fold_first:
