@@ -28,6 +28,9 @@ MAX_VALUES = 100_000
 _DATETIME = "$datetime"
 _MAP = "$map"
 
+_EXACT = frozenset({str, int, bool, type(None)})
+"""Types whose equal values are the same in every respect."""
+
 # Made once: `json.dumps` makes an encoder at each call with options.
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
@@ -104,7 +107,22 @@ class Metadata(FrozenMap):
 
 def encode(metadata: Mapping[str, Any]) -> str:
     """Returns metadata as JSON text without loss; the order of keys makes no difference."""
-    return _write({key: _tagged(value) for key, value in Metadata(metadata).items()})
+    given = Metadata(metadata)
+    if _EXACT.issuperset(map(type, given.values())):
+        return _write(given)
+    return _write({key: _tagged(value) for key, value in given.items()})
+
+
+def are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Says whether `encode` gives one text for two metadata, mostly without making it."""
+    if one is other or not (one or other):
+        return True
+    if one != other:
+        return False
+    # Equal maps may still differ in type: True, 1 and 1.0 are equal to Python and not to filters.
+    if all(type(value) is type(other[key]) in _EXACT for key, value in one.items()):
+        return True
+    return encode(one) == encode(other)
 
 
 def decode(text: str) -> Metadata:

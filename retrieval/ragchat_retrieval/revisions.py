@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.embedders.checks import embed_checked
-from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.metadata import are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.text import check_document
 from ragchat_retrieval.values import Revision, indexed_text
-from ragchat_retrieval.vectors import unit_rows
+from ragchat_retrieval.vectors import unit_matrices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,13 +46,11 @@ class Revised:
 
 def fingerprint(document: Document, splitter_name: str) -> str:
     """Returns a hash that changes with a document's text, labels, metadata or splitter."""
-    parts = [
-        document.digest,
-        document.title,
-        document.source,
-        encode(document.metadata),
-        splitter_name,
-    ]
+    return _mark(document, encode(document.metadata), splitter_name)
+
+
+def _mark(document: Document, metadata: str, splitter_name: str) -> str:
+    parts = [document.digest, document.title, document.source, metadata, splitter_name]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -65,12 +63,14 @@ def changed(
 
 def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
     """Fills in terms and fingerprints that are left out, and scales vectors to length 1."""
+    vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
     return [
-        replace(
-            revision,
+        Revision(
+            document=revision.document,
+            passages=revision.passages,
+            vectors=None if revision.vectors is None else next(vectors),
             terms=terms,
             fingerprint=revision.fingerprint or _given_mark(revision),
-            vectors=None if revision.vectors is None else unit_rows(revision.vectors),
         )
         for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
     ]
@@ -78,13 +78,15 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
 
 def _given_mark(revision: Revision) -> str:
     """Returns a fingerprint of a ready-made revision: of the document and of its passages."""
-    content = hashlib.sha256()
+    document, content = revision.document, hashlib.sha256()
+    shared = encode(document.metadata)
     for p in revision.passages:
-        parts = [p.id, p.text, p.title, p.source, encode(p.metadata), p.headings, p.page]
+        own = shared if are_same(p.metadata, document.metadata) else encode(p.metadata)
+        parts = [p.id, p.text, p.title, p.source, own, p.headings, p.page]
         content.update(json.dumps([*parts, p.lines, p.span, p.ordinal, p.digest]).encode())
     if revision.vectors is not None:
-        content.update(revision.vectors.tobytes())
-    return fingerprint(revision.document, f"given:{content.hexdigest()}")
+        content.update(revision.vectors.data)
+    return _mark(document, shared, f"given:{content.hexdigest()}")
 
 
 async def revise(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ragchat_retrieval.errors import InvalidText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from ragchat_retrieval.values import Document, Passage
 
@@ -29,7 +29,13 @@ def is_storable(value: str) -> bool:
     """Says whether every store can keep a text: it holds no NUL and no lone surrogate."""
     if value.isascii():
         return "\x00" not in value
-    return _UNSTORABLE.search(value) is None
+    if "\x00" in value:
+        return False
+    try:
+        value.encode()  # several times faster than looking for surrogates
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def corpus_prefix(corpus: str) -> str:
@@ -57,7 +63,7 @@ def check_text(value: str, *, document_id: str | None, field: str) -> None:
         raise InvalidText(f"holds {problem}", document_id=document_id, field=field)
 
 
-def check_document(document: Document, passages: Iterable[Passage] = ()) -> None:
+def check_document(document: Document, passages: Collection[Passage] = ()) -> None:
     """Refuses a document, or passages of it, with a text that some store could not keep.
 
     Checked are ids, titles, sources, texts, headings, and every string inside metadata.
@@ -66,6 +72,8 @@ def check_document(document: Document, passages: Iterable[Passage] = ()) -> None
         InvalidText: Names the document and the first field at fault, such as ``text``,
             ``metadata.team`` or ``passages[3].title``.
     """
+    if is_storable("".join(_all_texts(document, passages))):
+        return
     owner = document.id
     for field, value in _texts(document):
         check_text(value, document_id=owner, field=field)
@@ -78,6 +86,17 @@ def check_document(document: Document, passages: Iterable[Passage] = ()) -> None
             check_text(value, document_id=owner, field=f"{where}.{field}")
         for heading in passage.headings:
             check_text(heading, document_id=owner, field=f"{where}.headings")
+
+
+def _all_texts(document: Document, passages: Iterable[Passage]) -> list[str]:
+    """Returns what `_texts` yields of a document and its passages, and their headings."""
+    texts = [document.id, document.text, document.title or "", document.source or ""]
+    texts += _strings(document.metadata)
+    for p in passages:
+        texts += (p.id, p.document_id, p.text, p.title or "", p.source or "", *p.headings)
+        if p.metadata is not document.metadata:
+            texts += _strings(p.metadata)
+    return texts
 
 
 def _texts(item: Document | Passage, *, skip_metadata: bool = False) -> Iterator[tuple[str, str]]:

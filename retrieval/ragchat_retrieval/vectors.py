@@ -24,6 +24,9 @@ _DAMP_OVER = 0.5
 _NORMALISED = 1e-5
 """A row whose length differs from 1 by no more than this counts as normalised."""
 
+_TOGETHER = 1024
+"""Matrices looked at together."""
+
 
 def normalise(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns rows scaled to length 1; a row of zeros stays as it is.
@@ -43,14 +46,41 @@ def unit_rows(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     if matrix.ndim != 2:  # noqa: PLR2004 - a matrix
         return matrix
-    squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
-    lengths = np.sqrt(squares)[:, np.newaxis]
+    lengths = np.sqrt(squared_lengths([matrix]))[:, np.newaxis]
     with np.errstate(invalid="ignore"):
         off = (lengths > 0) & np.isfinite(lengths) & (np.abs(lengths - 1.0) > _NORMALISED)
     if not off.any():
         return matrix
     scaled: NDArray[np.float32] = (matrix / np.where(off, lengths, 1.0)).astype(np.float32)
     return scaled
+
+
+def unit_matrices(matrices: Sequence[NDArray[np.float32]]) -> Sequence[NDArray[np.float32]]:
+    """Returns `unit_rows` of each matrix; many small ones cost as much as a large one.
+
+    Args:
+        matrices: float32 [n, d] each.
+    """
+    if all(m.ndim == 2 and m.shape[1] == matrices[0].shape[1] for m in matrices):  # noqa: PLR2004 - matrices
+        # A sum depends a little on where its row stands, so what is near the bound is seen alone.
+        off = np.abs(np.sqrt(squared_lengths(matrices)) - 1.0)
+        if (off < _NORMALISED / 2).all():
+            return matrices
+    return [unit_rows(matrix) for matrix in matrices]
+
+
+def squared_lengths(matrices: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Returns the sum of the squares of each row, non-finite exactly if a number in it is.
+
+    Args:
+        matrices: float32 [n, d] each, of one d; many small ones cost as much as a large one.
+    """
+    parts = [np.zeros(0)]
+    for low in range(0, len(matrices), _TOGETHER):
+        some = matrices[low : low + _TOGETHER]
+        rows = some[0] if len(some) == 1 else np.concatenate(some)
+        parts.append(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return np.concatenate(parts)
 
 
 def check_query_vector(vector: NDArray[np.float32], dimension: int | None) -> None:

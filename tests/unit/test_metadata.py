@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ragchat_retrieval.comparison import MAX_INTEGER
 from ragchat_retrieval.errors import InvalidMetadata
 from ragchat_retrieval.filters import RESERVED_KEYS
-from ragchat_retrieval.metadata import MAX_DEPTH, MAX_VALUES, Metadata, decode, encode
+from ragchat_retrieval.metadata import MAX_DEPTH, MAX_VALUES, Metadata, are_same, decode, encode
 
 FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC)
@@ -339,3 +339,16 @@ def test_nothing_is_empty_metadata():
 def test_a_damaged_stored_form_is_a_typed_error(text):
     with pytest.raises(InvalidMetadata):
         decode(text)
+
+
+ALIKE = st.dictionaries(
+    st.sampled_from("ab"),
+    st.sampled_from([True, 1, 1.0, 0.0, -0.0, None, "1", [1], [True], {"k": 1}, {"k": 1.0}]),
+).map(Metadata)
+
+
+@given(ALIKE, ALIKE)
+def test_metadata_are_the_same_exactly_if_their_stored_forms_are(one, other):
+    """Python takes True, 1 and 1.0 for equal, and filters do not."""
+    assert are_same(one, other) is (encode(one) == encode(other))
+    assert are_same(one, one)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ragchat_retrieval.errors import InvalidVector
 from ragchat_retrieval.values import ContextText
-from ragchat_retrieval.vectors import blend, check_query_vector, damping, normalise
+from ragchat_retrieval.vectors import (
+    blend,
+    check_query_vector,
+    damping,
+    normalise,
+    squared_lengths,
+    unit_matrices,
+    unit_rows,
+)
 
 E0, E1 = np.eye(2, dtype=np.float32)
 
@@ -15,6 +25,38 @@ E0, E1 = np.eye(2, dtype=np.float32)
 def test_rows_get_length_one_and_zeros_stay():
     rows = normalise(np.array([[3, 4], [0, 0]], np.float32))
     assert rows == pytest.approx(np.array([[0.6, 0.8], [0, 0]]))
+
+
+LENGTHS = [1.0, 1.0 + 4e-6, 1.0 - 9.999e-6, 1.0 + 1.0001e-5, 0.5, 0.0, np.nan, np.inf]
+
+
+@given(st.lists(st.lists(st.sampled_from(LENGTHS), max_size=3), max_size=5))
+def test_many_matrices_are_scaled_as_each_of_them(lengths):
+    """To the last bit, also where a row is so near to length 1 that it keeps its own bits."""
+    rows = normalise(np.arange(1, 13, dtype=np.float32).reshape(3, 4))
+    with np.errstate(invalid="ignore"):
+        matrices = [rows[: len(n)] * np.array(n, np.float32)[:, None] for n in lengths]
+    found = unit_matrices(matrices)
+    assert [m.tobytes() for m in found] == [unit_rows(m).tobytes() for m in matrices]
+
+
+def test_matrices_of_unit_rows_come_back_as_they_are_and_odd_ones_too():
+    rows = np.eye(4, dtype=np.float32)
+    matrices = [rows[n % 4 : n % 4 + 1] for n in range(3000)]
+    assert all(a is b for a, b in zip(unit_matrices(matrices), matrices, strict=True))
+    odd = [rows, rows[0], rows[:, :2]]
+    assert [m.shape for m in unit_matrices(odd)] == [(4, 4), (4,), (4, 2)]
+
+
+def test_lengths_of_many_matrices_are_in_order_and_show_what_is_not_finite():
+    matrices = [np.full((1 + n % 2, 2), n, np.float32) for n in range(2500)]
+    expected = [2.0 * n * n for n in range(2500) for _ in range(1 + n % 2)]
+    assert squared_lengths(matrices).tolist() == expected
+    odd = np.array([[1e38, 1e38], [1e-45, 0], [np.inf, 0], [np.nan, 0]], np.float32)
+    squares = squared_lengths([odd])
+    assert np.isfinite(squares).tolist() == [True, True, False, False]
+    assert squares[1] > 0
+    assert squared_lengths([]).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,12 @@ from ragchat_retrieval.errors import (
     ScopeViolation,
 )
 from ragchat_retrieval.text import check_document, is_storable
+from ragchat_retrieval.vectors import squared_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
@@ -72,8 +75,7 @@ def check_write(
         _check_shape(revision)
         check_document(revision.document, revision.passages)
     _check_passage_ids(revisions, store)
-    for revision in revisions:
-        _check_vectors(revision, identity)
+    _check_vectors(revisions, identity)
     if scope:
         for revision in revisions:
             _check_scope(revision, scope)
@@ -149,10 +151,25 @@ def _check_passage_ids(revisions: Sequence[Revision], store: str) -> None:
             seen.add(passage.id)
 
 
-def _check_vectors(revision: Revision, identity: Identity) -> None:
-    vectors, document_id = revision.vectors, revision.document.id
-    if vectors is None or not revision.passages:
-        return
+def _check_vectors(revisions: Sequence[Revision], identity: Identity) -> None:
+    owners: list[str] = []
+    matrices: list[NDArray[np.float32]] = []
+    for revision in revisions:
+        if revision.vectors is not None and revision.passages:
+            _check_matrix(revision.vectors, revision, identity)
+            owners += [revision.document.id] * len(revision.passages)
+            matrices.append(revision.vectors)
+    # A sum of squares is finite only if all are, and saves a pass over the matrix.
+    squares = squared_lengths(matrices)
+    wrong = np.flatnonzero(~((squares > 0) & (squares < np.inf)))
+    if len(wrong):
+        row = int(wrong[0])
+        problem = "is all zeros" if squares[row] == 0 else "holds NaN or infinity"
+        raise InvalidVector(problem, document_id=owners[row])
+
+
+def _check_matrix(vectors: NDArray[np.float32], revision: Revision, identity: Identity) -> None:
+    document_id = revision.document.id
     if identity.model is None or identity.dimension is None:
         raise InvalidVector("there is no embedding model in the identity", document_id=document_id)
     expected = (len(revision.passages), identity.dimension)
@@ -160,12 +177,6 @@ def _check_vectors(revision: Revision, identity: Identity) -> None:
         raise InvalidVector(
             f"the matrix has shape {vectors.shape}, not {expected}", document_id=document_id
         )
-    # A sum of squares is finite only if all are, and saves a pass over the matrix.
-    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    if not squares.max() < np.inf:
-        raise InvalidVector("holds NaN or infinity", document_id=document_id)
-    if not squares.min() > 0:
-        raise InvalidVector("is all zeros", document_id=document_id)
 
 
 def _check_scope(revision: Revision, scope: Filter) -> None:

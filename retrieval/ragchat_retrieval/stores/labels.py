@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragchat_retrieval.metadata import decode, encode
+from ragchat_retrieval.metadata import are_same, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,14 +58,13 @@ def inherit(labels: Labels, own: str | None, memo: MetadataMemo) -> Labels:
     )
 
 
-def own_labels(passage: Passage, document: Document, *, digest: str, metadata: str) -> str | None:
+def own_labels(passage: Passage, document: Document, *, digest: str) -> str | None:
     """Returns the labels in which a passage differs from its document, as JSON; None if in none.
 
     Args:
         passage: The passage.
         document: Its document.
         digest: The document's digest.
-        metadata: The document's metadata, encoded.
     """
     own: dict[str, str | None] = {}
     if passage.title != document.title:
@@ -74,9 +73,6 @@ def own_labels(passage: Passage, document: Document, *, digest: str, metadata: s
         own["source"] = passage.source
     if passage.digest != digest:
         own["digest"] = passage.digest
-    if passage.metadata is not document.metadata:
-        # Compared as text: as mappings, 1, 1.0 and True would be the same.
-        encoded = encode(passage.metadata)
-        if encoded != metadata:
-            own["metadata"] = encoded
+    if not are_same(passage.metadata, document.metadata):
+        own["metadata"] = encode(passage.metadata)
     return json.dumps(own, ensure_ascii=False) if own else None

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.metadata import are_same
 from ragchat_retrieval.values import Lines, Passage, Span
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ _NONE = -(2**31)
 
 _ABSENT = (_NONE, _NONE)
 _NO_NUMBERS = bytes(_NUMBERS.size)
-
-_EXACT = frozenset({str, int, bool, type(None)})
-"""Types whose equal values are the same in every respect."""
 
 # Shared, since most documents have neither.
 _NO_HEADINGS: Mapping[int, tuple[str, ...]] = {}
@@ -130,7 +127,7 @@ def _is_regular(document: Document, passage: Passage, digest: bytes) -> bool:
         and passage.digest == digest.hex()
         and passage.title == document.title
         and passage.source == document.source
-        and _same_metadata(document, passage)
+        and are_same(passage.metadata, document.metadata)
     )
 
 
@@ -140,18 +137,6 @@ def _raw(digest: str) -> bytes:
         return bytes.fromhex(digest)
     except ValueError:
         return b"\0"
-
-
-def _same_metadata(document: Document, passage: Passage) -> bool:
-    mine, theirs = passage.metadata, document.metadata
-    if mine is theirs or not (mine or theirs):
-        return True
-    if mine != theirs:
-        return False
-    # Equal maps may still differ in type: True, 1 and 1.0 are equal to Python and not to filters.
-    if all(type(value) is type(theirs[key]) in _EXACT for key, value in mine.items()):
-        return True
-    return encode(mine) == encode(theirs)
 
 
 def _packed(passage: Passage) -> bytes | None:

@@ -250,10 +250,10 @@ def _passage_rows(
     """
     key, document_key = first
     document = revision.document
-    digest, metadata = owner[5], owner[6]
+    digest = owner[5]
     common = shadow({name: value for name, value in fields_of(document).items() if name != "id"})
     for passage, length in zip(revision.passages, lengths, strict=False):
-        own = own_labels(passage, document, digest=digest, metadata=metadata)
+        own = own_labels(passage, document, digest=digest)
         span, lines = passage.span, passage.lines
         numbers = (
             passage.ordinal,

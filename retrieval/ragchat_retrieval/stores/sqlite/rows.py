@@ -88,7 +88,7 @@ def passage_rows(
             lines.end if lines else None,
             passage.page,
             json.dumps(passage.headings) if passage.headings else None,
-            own_labels(passage, owner.document, digest=owner.digest, metadata=owner.metadata),
+            own_labels(passage, owner.document, digest=owner.digest),
             terms,
             None if sliced else passage.text,
         )
