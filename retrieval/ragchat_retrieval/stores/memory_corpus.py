@@ -195,9 +195,10 @@ def _batch(first_key: int, revisions: Sequence[Revision]) -> Batch:
         passages += revision.passages
         terms += revision.terms or ()
         has_vector += [revision.vectors is not None] * size
-        if dimension is not None:
-            none = np.zeros((size, dimension), np.float32)
-            vectors.append(none if revision.vectors is None else revision.vectors)
+        if revision.vectors is not None:
+            vectors.append(revision.vectors)
+        elif dimension is not None:
+            vectors.append(np.zeros((size, dimension), np.float32))
     return Batch.of_passages(
         np.arange(first_key, first_key + len(passages)),
         passages,

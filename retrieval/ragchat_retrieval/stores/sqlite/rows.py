@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from ragchat_retrieval.values import Document, Lines, Passage, Span
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,8 +30,7 @@ PASSAGE = (
 # --- writing ---
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """A document on its way into the file, with what its rows and its passages' rows share."""
 
     key: int
@@ -64,16 +62,19 @@ class Owner:
 
 
 def passage_rows(
-    owner: Owner, passages: Iterable[tuple[int, Passage, memoryview]]
+    owner: Owner, passages: Sequence[Passage], numbered: Iterator[tuple[int, memoryview]]
 ) -> Iterator[Row]:
     """Yields rows of table ``passages`` for passages of one document.
 
     Args:
         owner: Their document.
-        passages: Key, passage and encoded terms of each.
+        passages: In order.
+        numbered: Keys and encoded terms of these and of what is not theirs, which is left there.
     """
-    text = owner.document.text
-    for key, passage, terms in passages:
+    document = owner.document
+    text = document.text
+    # The passages come first: zip would take a number before it finds their end.
+    for passage, (key, terms) in zip(passages, numbered, strict=False):
         span, lines = passage.span, passage.lines
         sliced = span is not None and text[max(span.start, 0) : max(span.end, 0)] == passage.text
         yield (
@@ -88,7 +89,7 @@ def passage_rows(
             lines.end if lines else None,
             passage.page,
             json.dumps(passage.headings) if passage.headings else None,
-            own_labels(passage, owner.document, digest=owner.digest),
+            own_labels(passage, document, digest=owner.digest),
             terms,
             None if sliced else passage.text,
         )

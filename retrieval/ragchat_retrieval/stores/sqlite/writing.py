@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count, pairwise, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,7 @@ from ragchat_retrieval.stores.sqlite.state import CorpusState
 from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -344,9 +344,11 @@ def _intern_terms(
     for marks, part in batches(distinct) if fresh else ():
         query = f"SELECT term, id FROM terms WHERE corpus = ? AND term IN ({marks})"  # noqa: S608 - placeholders
         known.update(connection.execute(query, (corpus, *part)).fetchall())
-    new = dict(zip((term for term in distinct if term not in known), count(fresh), strict=False))
+    # In one order, both B-trees of the table are written from one end to the other.
+    new = dict(zip(sorted(set(distinct) - known.keys()), count(fresh), strict=False))
     connection.executemany(
-        "INSERT INTO terms VALUES (?, ?, ?)", ((corpus, term, new[term]) for term in sorted(new))
+        "INSERT INTO terms VALUES (?, ?, ?)",
+        zip(repeat(corpus), new.keys(), new.values(), strict=False),
     )
     known |= new
     ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
@@ -368,22 +370,14 @@ def _insert_texts(
     )
     encoded = memoryview(encode_terms(postings.term_ids, postings.counts))
     ends = np.concatenate(([0], np.cumsum(postings.lengths * 8))).tolist()
-    numbers = count()
-
-    def rows() -> Iterable[tuple[object, ...]]:
-        for owner, revision in zip(owners, revisions, strict=True):
-            yield from passage_rows(
-                owner,
-                # The passages come first: zip would take a number before it finds their end.
-                (
-                    (first + number, passage, encoded[ends[number] : ends[number + 1]])
-                    for passage, number in zip(revision.passages, numbers, strict=False)
-                ),
-            )
-
+    numbered = enumerate((encoded[start:end] for start, end in pairwise(ends)), first)
+    rows = chain.from_iterable(
+        passage_rows(owner, revision.passages, numbered)
+        for owner, revision in zip(owners, revisions, strict=True)
+    )
     try:
         connection.executemany(
-            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows()
+            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
         )
     except sqlite3.IntegrityError:
         raise PassageIDConflict(_taken(connection, corpus, revisions, first), store=NAME) from None
