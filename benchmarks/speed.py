@@ -5,8 +5,10 @@
 The folder holds ``passages-SIZE.json`` (texts), ``vectors-SIZE.npy`` (float32 [n, d], normalised),
 ``queries.json`` and ``qvectors.npy``. The searches run in turn with the bare operation that they
 are compared with, so that other work on the machine hits all alike; figures are medians.
-With bm25s installed its numpy scoring is measured too, and writing is compared with what it takes
-to tokenise and index the texts, by processor time, which other work distorts least.
+With bm25s installed its numpy scoring is measured too, and writing is compared with the floor: what
+it takes bm25s to tokenise and index the texts, and numpy to keep the vectors. Floor and stores take
+turns, `--writes` times, with the first 10,000 passages and then with all; by processor time too,
+which other work distorts least. `fsync` is what it takes to sync a file of SQLite's size.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -36,7 +39,13 @@ if TYPE_CHECKING:
 
     Work = Callable[[int], Awaitable[object]]
 
+try:
+    import bm25s
+except ImportError:
+    bm25s = None
+
 TOP = 50
+SOME = 10_000
 EVERYTHING = Filter()
 SELECTIVITY = {"1 %": "hundredth", "10 %": "tenth", "50 %": "half"}
 
@@ -104,22 +113,11 @@ def bare_vector(vectors: NDArray[np.float32], queries: NDArray[np.float32]) -> W
     return work
 
 
-def bare_keywords(
-    texts: Sequence[str], questions: Sequence[str]
-) -> tuple[Work, float] | tuple[None, None]:
-    """Returns bm25s' numpy scoring with a top list, and the seconds its indexing took.
-
-    None and None if it is not installed. The seconds are processor time.
-    """
-    try:
-        import bm25s  # noqa: PLC0415 - optional
-    except ImportError:
-        return None, None
-    began = time.process_time()
-    tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
-    index = bm25s.BM25(backend="numpy")
-    index.index(tokens, show_progress=False)
-    seconds = time.process_time() - began
+def bare_keywords(texts: Sequence[str], questions: Sequence[str]) -> Work | None:
+    """Returns bm25s' numpy scoring with a top list; None if it is not installed."""
+    if bm25s is None:
+        return None
+    index = floor(texts)
     split = bm25s.tokenize(list(questions), stopwords="en", show_progress=False, return_ids=False)
 
     async def work(n: int) -> object:
@@ -127,7 +125,76 @@ def bare_keywords(
         top = np.argpartition(scores, -TOP)[-TOP:]
         return top[np.argsort(-scores[top])]
 
-    return work, seconds
+    return work
+
+
+def floor(texts: Sequence[str]) -> Any:  # noqa: ANN401 - of an optional package
+    """Returns bm25s' index of texts."""
+    tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
+    index = bm25s.BM25(backend="numpy")
+    index.index(tokens, show_progress=False)
+    return index
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
+    """Runs work; returns its seconds and its seconds of processor time."""
+    gc.collect()
+    began, worked = time.perf_counter(), time.process_time()
+    await work()
+    return time.perf_counter() - began, time.process_time() - worked
+
+
+async def written(
+    store: Store, data: dict[str, Any], made: Sequence[ragchat.Revision]
+) -> tuple[float, float]:
+    """Replaces revisions in a store; returns the seconds, as `timed`."""
+    index = ragchat.HybridIndex(store, embedder=Given(data["questions"], data["queries"]))
+    return await timed(lambda: index.replace(*made))
+
+
+def synced(path: Path) -> float:
+    """Returns the seconds it takes to sync a new file as large as this one."""
+    content = path.read_bytes()
+    with tempfile.NamedTemporaryFile(dir=path.parent) as copy:
+        copy.write(content)
+        copy.flush()
+        began = time.perf_counter()
+        os.fsync(copy.fileno())
+        return time.perf_counter() - began
+
+
+async def writes(data: dict[str, Any], size: int, rounds: int) -> None:
+    """Measures writing into empty stores, in turn with the floor."""
+
+    async def bare() -> object:
+        return floor(data["texts"][:size]), np.ascontiguousarray(data["vectors"][:size])
+
+    times: dict[str, list[tuple[float, float]]] = {"memory": [], "sqlite": []}
+    if bm25s is not None:
+        times = {"floor": [], **times}
+    syncs = []
+    made = revisions(data["texts"][:size], data["vectors"][:size])
+    for _ in range(rounds):
+        if bm25s is not None:
+            times["floor"].append(await timed(bare))
+        store: Store = ragchat.MemoryStore()
+        times["memory"].append(await written(store, data, made))
+        await store.aclose()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "written.sqlite"
+            store = ragchat.SQLiteStore(path)
+            times["sqlite"].append(await written(store, data, made))
+            await store.aclose()
+            syncs.append(synced(path))
+    base = next(iter(times))
+    print(
+        f"\n| {size} passages written | s | against {base} | by processor time |\n|---|---|---|---|"
+    )
+    first = [statistics.median(column) for column in zip(*times[base], strict=True)]
+    for name, runs in times.items():
+        wall, worked = (statistics.median(column) for column in zip(*runs, strict=True))
+        print(f"| {name} | {wall:.2f} | {wall / first[0]:.2f} × | {worked / first[1]:.2f} × |")
+    print(f"| fsync | {statistics.median(syncs):.2f} | | |")
 
 
 async def lanes(name: str, store: Store, data: dict[str, Any], rounds: int) -> None:
@@ -170,18 +237,14 @@ async def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--size", default="100k")
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--writes", type=int, default=3)
     args = parser.parse_args()
     texts = json.loads((args.data / f"passages-{args.size}.json").read_text(encoding="utf-8"))
     questions = json.loads((args.data / "queries.json").read_text(encoding="utf-8"))
     vectors = np.load(args.data / f"vectors-{args.size}.npy")
     queries = np.load(args.data / "qvectors.npy")
-    scoring, indexing = bare_keywords(texts, questions[:300])
-    data = {
-        "questions": questions,
-        "queries": queries,
-        "vectors": vectors,
-        "bm25s": scoring,
-    }
+    data = {"texts": texts, "questions": questions, "queries": queries, "vectors": vectors}
+    data["bm25s"] = bare_keywords(texts, questions[:300])
     payload = vectors.nbytes / 1e6 + sum(len(text.encode()) for text in texts) / 1e6
     with tempfile.TemporaryDirectory() as folder:
         stores = {
@@ -191,17 +254,13 @@ async def main() -> None:
         for name, store in stores.items():
             made = revisions(texts, vectors)
             gc.collect()
-            before, began, worked = resident(), time.perf_counter(), time.process_time()
+            before = resident()
             async with asyncio.timeout(600):
-                await ragchat.HybridIndex(store, embedder=Given(questions, queries)).replace(*made)
-            seconds, worked = time.perf_counter() - began, time.process_time() - worked
+                seconds, _ = await written(store, data, made)
             del made
             gc.collect()
             print(f"\n{name}: {len(texts)} passages written in {seconds:.1f} s", end="")
-            print(f" ({worked:.1f} s of processor time", end="")
-            if indexing is not None:
-                print(f", {worked / indexing:.2f} × bm25s' tokenising and indexing", end="")
-            print(f"), {(resident() - before) / payload:.2f} × (vectors + text) more resident")
+            print(f", {(resident() - before) / payload:.2f} × (vectors + text) more resident")
             await lanes(name, store, data, args.rounds)
             await store.aclose()
         began = time.perf_counter()
@@ -209,6 +268,9 @@ async def main() -> None:
         await store.search_text({"python": 1.0}, TOP, filter=EVERYTHING, scope=EVERYTHING)
         print(f"\nsqlite: opened and searched in {(time.perf_counter() - began) * 1e3:.0f} ms")
         await store.aclose()
+    # Last, since what they give back would hide what the stores keep resident.
+    for size in sorted({min(SOME, len(texts)), len(texts)}):
+        await writes(data, size, args.writes)
 
 
 if __name__ == "__main__":
