@@ -214,6 +214,24 @@ def test_scores_of_given_rows_are_those_of_the_search() -> None:
     } == near
 
 
+def test_scores_are_the_same_whether_or_not_a_search_went_before() -> None:
+    """Scores kept from a search equal those computed anew, whatever filter the search had."""
+    model = Model()
+    model.write(drawn(5, 60))
+    snapshot = model.engine.snapshot
+    rows = np.arange(0, snapshot.rows, 3)
+    questions: list[dict[str, float]] = [
+        {word: 1.0, "h": weight} for word in WORDS[:7] for weight in (0.0, 0.5)
+    ]
+    anew = [snapshot.score_text(terms, rows).tolist() for terms in questions]
+    assert any(map(any, anew))
+    for terms, expected in zip(questions, anew, strict=True):
+        snapshot.search_text(terms, 3, snapshot.mask(Filter(Eq("group", 1))))
+        assert snapshot.score_text(terms, rows).tolist() == expected
+    for terms, expected in zip(questions, anew, strict=True):
+        assert snapshot.score_text(terms, rows).tolist() == expected
+
+
 def test_a_batch_of_queries_gives_what_each_gives() -> None:
     model = Model()
     model.write(drawn(8, 300))

@@ -7,7 +7,7 @@ to the last bit, after any history of writes and in every store built on this en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,25 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.engine.segment import Segment
     from ragchat_retrieval.engine.strings import Vocabulary
+
+
+_REMEMBERED = 4
+"""Searches whose scores are kept: as many as a batch has in the lane at a time."""
+
+
+class _Recent:
+    """The scores of the last few searches, by their terms. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[Mapping[str, float], NDArray[np.float64]], ...] = ()
+
+    def add(self, terms: Mapping[str, float], scores: NDArray[np.float64]) -> None:
+        """Keeps scores, which nobody changes from now on."""
+        self._known = ((dict(terms), scores), *self._known[: _REMEMBERED - 1])
+
+    def get(self, terms: Mapping[str, float]) -> NDArray[np.float64] | None:
+        """Returns the scores of a search with the same terms; None if it was not among the last."""
+        return next((scores for known, scores in self._known if known == terms), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +61,8 @@ class KeywordLane:
     total: int
     """Terms of all live rows."""
 
+    _recent: _Recent = field(default_factory=_Recent, init=False, repr=False)
+
     @cached_property
     def norms(self) -> NDArray[np.float64]:
         """``k1 · (1 − b + b · length / average length)`` of each row."""
@@ -52,23 +73,34 @@ class KeywordLane:
         return norms
 
     def scores(self, terms: Mapping[str, float]) -> NDArray[np.float64]:
-        """Returns the score of every row, removed ones included; 0 for rows without a term."""
-        rows: list[NDArray[np.int32]] = []
-        parts: list[NDArray[np.float64]] = []
-        for factor, postings in self._weighted(terms):
-            for segment, start, end in postings:
-                found = segment.rows[start:end]
-                rows.append(found)
-                parts.append(self._part(factor, segment.counts[start:end], self.norms.take(found)))
-        if not rows:
+        """Returns the score of every row, removed ones included; 0 for rows without a term.
+
+        The array is kept a while, since who searches also asks for the scores of what another lane
+        found. It is not to be written to.
+        """
+        weighted = [
+            (factor, *place) for factor, postings in self._weighted(terms) for place in postings
+        ]
+        if not weighted:
             return np.zeros(len(self.lengths))
-        weights = np.concatenate(parts)
-        return np.bincount(np.concatenate(rows), weights, len(self.lengths)).astype(
-            np.float64, copy=False
-        )
+        # In one piece each, and of the type that counting and taking need, so that nothing is
+        # copied again.
+        size = sum(end - start for _, _, start, end in weighted)
+        rows, weights, norms = np.empty(size, np.intp), np.empty(size), self.norms
+        low = 0
+        for factor, segment, start, end in weighted:
+            part = slice(low, low + end - start)
+            rows[part] = segment.rows[start:end]
+            self._part(factor, segment.counts[start:end], norms.take(rows[part]), weights[part])
+            low = part.stop
+        scores = np.bincount(rows, weights, len(self.lengths)).astype(np.float64, copy=False)
+        self._recent.add(terms, scores)
+        return scores
 
     def scores_of(self, terms: Mapping[str, float], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the same scores for some rows only."""
+        if (known := self._recent.get(terms)) is not None:
+            return known[rows]
         order = np.argsort(rows)
         # Of the postings' own type, or each search would first convert all of a term's postings.
         ascending = rows[order].astype(np.int32)
@@ -82,11 +114,12 @@ class KeywordLane:
             for segment, start, end in postings:
                 low, high = bounds[segment.start]
                 wanted, found = ascending[low:high], segment.rows[start:end]
-                at = np.searchsorted(found, wanted)
-                at[at == len(found)] = 0
-                hits = np.flatnonzero(found[at] == wanted)
-                counts = segment.counts[start:end][at[hits]]
-                sums[low + hits] += self._part(factor, counts, norms[low + hits])
+                at = found.searchsorted(wanted)
+                hits = (found.take(at, mode="clip") == wanted).nonzero()[0]
+                if len(hits):
+                    counts = segment.counts[start:end].take(at[hits])
+                    hits += low
+                    sums[hits] += self._part(factor, counts, norms[hits], np.empty(len(hits)))
         result = np.empty(len(rows))
         result[order] = sums
         return result
@@ -134,9 +167,13 @@ class KeywordLane:
 
     @staticmethod
     def _part(
-        factor: float, counts: NDArray[np.unsignedinteger], norms: NDArray[np.float64]
+        factor: float,
+        counts: NDArray[np.unsignedinteger],
+        norms: NDArray[np.float64],
+        part: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        part = counts.astype(np.float64)
+        """Writes the contributions of one term to `part`, and returns it; `norms` are lost."""
+        part[...] = counts
         norms += part
         part /= norms
         part *= factor

@@ -113,13 +113,13 @@ class Segment:
 
     def slices(self, term_ids: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Returns the bounds of each term's postings in `rows`; empty for absent terms."""
+        if not len(self.terms):
+            return [(0, 0)] * len(term_ids)
         # Of the same type, or the search would first convert all of the terms.
-        at = np.searchsorted(self.terms, term_ids.astype(self.terms.dtype))
-        known = at < len(self.terms)
-        known[known] = self.terms[at[known]] == term_ids[known]
-        at[~known] = 0
-        starts = np.where(known, self.offsets[at], 0).tolist()
-        ends = np.where(known, self.offsets[np.minimum(at + 1, len(self.terms))], 0).tolist()
+        at = self.terms.searchsorted(term_ids.astype(self.terms.dtype))
+        known = self.terms.take(at, mode="clip") == term_ids
+        starts = (self.offsets.take(at) * known).tolist()
+        ends = (self.offsets.take(at + 1, mode="clip") * known).tolist()
         return list(zip(starts, ends, strict=True))
 
     def __len__(self) -> int:

@@ -99,16 +99,13 @@ class Snapshot:
         found = np.full(len(ids), -1, np.int64)
         for segment in self.segments:
             pending = np.flatnonzero(found < 0)
-            wanted = [encoded[position] for position in pending.tolist()]
-            at = segment.ids.first(wanted)
-            for position, first in zip(
-                pending[at >= 0].tolist(), at[at >= 0].tolist(), strict=True
-            ):
-                row = segment.start + first
-                if self.alive[row]:
-                    found[position] = row
-                    continue
-                # Removed passages keep their ids until the next compaction.
+            at = segment.ids.first([encoded[position] for position in pending.tolist()])
+            known = np.flatnonzero(at >= 0)
+            pending, rows = pending[known], at[known] + segment.start
+            alive = self.alive[rows]
+            found[pending[alive]] = rows[alive]
+            # Removed passages keep their ids until the next compaction.
+            for position in pending[~alive].tolist():
                 for other in segment.ids.find([encoded[position]])[0]:
                     if self.alive[segment.start + other]:
                         found[position] = segment.start + other
@@ -254,7 +251,7 @@ class Snapshot:
             picked = top(few, limit, floor=0.0)
             return self._found(mask.rows[picked], few[picked], limit)
         if mask is not None:
-            scores *= mask.flags
+            scores = scores * mask.flags
         rows = top(scores, limit, floor=0.0)
         return self._found(rows, scores[rows], limit)
 

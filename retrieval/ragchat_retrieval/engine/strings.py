@@ -80,20 +80,17 @@ class StringTable:
 
     def first(self, encoded: Sequence[bytes]) -> NDArray[np.int64]:
         """Returns the first position of each of these UTF-8 strings, −1 for unknown ones."""
-        wanted = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
-        lows = np.searchsorted(self.hashes, wanted)
-        known = lows < len(self.hashes)
-        known[known] = self.hashes[lows[known]] == wanted[known]
         result = np.full(len(encoded), -1, np.int64)
-        at = np.flatnonzero(known)
+        if not len(self):
+            return result
+        wanted = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
+        lows = self.hashes.searchsorted(wanted)
+        at = np.flatnonzero(self.hashes.take(lows, mode="clip") == wanted)
         guesses = self.order[lows[at]]
-        for position, guess, text in zip(
-            at.tolist(), guesses.tolist(), self._slices(guesses), strict=True
-        ):
-            if text == encoded[position]:
-                result[position] = guess
-            elif matches := self.find([encoded[position]])[0]:
-                result[position] = matches[0]
+        result[at] = guesses
+        for position, text in zip(at.tolist(), self._slices(guesses), strict=True):
+            if text != encoded[position]:  # another string of the same hash comes first
+                result[position] = next(iter(self.find([encoded[position]])[0]), -1)
         return result
 
     def get(self, positions: NDArray[np.int64]) -> list[str]:
