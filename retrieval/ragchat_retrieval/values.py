@@ -156,11 +156,14 @@ class Passage:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "metadata", Metadata(self.metadata, document_id=self.document_id or None))
-        put(self, "headings", tuple(self.headings))
-        if self.lines is not None:
+        # A store reads many passages a search, whose fields have these very types.
+        if type(self.metadata) is not Metadata:
+            put(self, "metadata", Metadata(self.metadata, document_id=self.document_id or None))
+        if type(self.headings) is not tuple:
+            put(self, "headings", tuple(self.headings))
+        if self.lines is not None and type(self.lines) is not Lines:
             put(self, "lines", Lines(*self.lines))
-        if self.span is not None:
+        if self.span is not None and type(self.span) is not Span:
             put(self, "span", Span(*self.span))
         if not self.id:
             put(self, "id", passage_id(self.document_id, self.ordinal, self.text))
@@ -268,7 +271,8 @@ class Candidate:
     def __post_init__(self) -> None:
         if not math.isfinite(self.score):
             raise InvalidCandidates("a candidate's score must be finite", stage="candidate")
-        object.__setattr__(self, "score", float(self.score))
+        if type(self.score) is not float:
+            object.__setattr__(self, "score", float(self.score))
 
 
 @dataclass(frozen=True, slots=True)
