@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ragchat_retrieval.ports import Hit
 
@@ -49,8 +49,7 @@ class LaneResult:
         return ranks
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     """A passage id with its fused score and each lane's part of it."""
 
     passage_id: str
@@ -146,16 +145,7 @@ class Weighted:
         lexical = _relative(keyword, weight)
         semantic = _relative(vector, weight if keyword is None else max(0.0, lanes - weight))
         named = {id_: self.title * share for id_, share in (titles or {}).items()}
-        return _ordered(
-            Fused(
-                id_,
-                lexical.get(id_, 0.0) + semantic.get(id_, 0.0) + named.get(id_, 0.0),
-                lexical.get(id_, 0.0),
-                semantic.get(id_, 0.0),
-                named.get(id_, 0.0),
-            )
-            for id_ in {**lexical, **semantic}
-        )
+        return _ordered(lexical, semantic, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +174,7 @@ class RRF:
 
     def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
         """Merges the lanes by rank."""
-        lexical = self._parts(keyword)
-        semantic = self._parts(vector)
-        return _ordered(
-            Fused(
-                id_,
-                lexical.get(id_, 0.0) + semantic.get(id_, 0.0),
-                lexical.get(id_, 0.0),
-                semantic.get(id_, 0.0),
-            )
-            for id_ in {**lexical, **semantic}
-        )
+        return _ordered(self._parts(keyword), self._parts(vector), {})
 
     def _parts(self, lane: LaneResult | None) -> dict[str, float]:
         ranks = {} if lane is None else lane.ranks()
@@ -227,8 +207,17 @@ def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:
     best = max(scores.values(), default=0.0)
     if best <= 0.0:
         return dict.fromkeys(scores, 0.0)
-    return {id_: weight * max(0.0, score) / best for id_, score in scores.items()}
+    return {id_: weight * score / best if score > 0.0 else 0.0 for id_, score in scores.items()}
 
 
-def _ordered(fused: Iterable[Fused]) -> list[Fused]:
-    return sorted(fused, key=lambda item: (-item.score, item.passage_id))
+def _ordered(
+    lexical: Mapping[str, float], semantic: Mapping[str, float], named: Mapping[str, float]
+) -> list[Fused]:
+    """Adds up what was found by either lane, best first, ties by passage id."""
+    parts = [
+        (id_, lexical.get(id_, 0.0), semantic.get(id_, 0.0), named.get(id_, 0.0))
+        for id_ in {**lexical, **semantic}
+    ]
+    # Tuples compare much faster than a key function would give keys: score, then id.
+    ascending = sorted((-(k + v + t), id_, k, v, t) for id_, k, v, t in parts)
+    return [Fused(id_, -score, k, v, t) for score, id_, k, v, t in ascending]

@@ -320,7 +320,7 @@ def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
     for ranking in rankings:
         for item in ranking.fused:
             known.setdefault(item.passage_id, item)
-    return replace(first, fused=[replace(known[id_], score=s) for id_, s in scores.items()])
+    return replace(first, fused=[known[id_]._replace(score=s) for id_, s in scores.items()])
 
 
 def _semantic(query: Query) -> str:
