@@ -10,7 +10,7 @@ import pytest
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.stores import memory
+from ragchat_retrieval.stores import questions
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.testing.store_suite_kit import ALL, by_words, passage_ids, put, revision
 
@@ -53,9 +53,8 @@ async def test_the_loop_goes_on_while_another_thread_writes() -> None:
 
 async def test_large_work_leaves_the_loops_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches over much, filters not seen before, and writes onto much run in a worker thread."""
-    monkeypatch.setattr(memory, "_INLINE_TESTS", 0)
-    monkeypatch.setattr(memory, "_INLINE_FLOATS", 0)
-    monkeypatch.setattr(memory, "_INLINE_WRITES", 0)
+    monkeypatch.setattr(questions, "SMALL_TESTS", 0)
+    monkeypatch.setattr(questions, "_SMALL_FLOATS", 0)
     store = MemoryStore()
     given = revision("a", "one", metadata={"k": 1})
     await put(store, given)

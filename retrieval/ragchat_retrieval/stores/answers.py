@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import compress
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,14 +24,37 @@ def hits(snapshot: Snapshot, found: Found) -> list[Hit]:
     return [*map(Hit, snapshot.ids(found.rows), found.scores.tolist())]
 
 
-def visible_rows(
-    snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter
-) -> NDArray[np.int64]:
-    """Returns the rows of those passages that exist and that the scope shows, each once."""
-    rows = snapshot.find(list(dict.fromkeys(passage_ids)))
-    rows = rows[rows >= 0]
-    mask = snapshot.mask(scope)
-    return rows if mask is None else rows[mask.flags[rows]]
+class Visible(NamedTuple):
+    """Passages that a caller may see."""
+
+    ids: list[str]
+    """Ids, each once."""
+
+    rows: NDArray[np.int64]
+    """Rows of the snapshot, aligned with `ids`."""
+
+
+def visible(
+    snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter, *, vectors: bool = False
+) -> Visible:
+    """Returns those passages that exist and that the scope shows, in the order given.
+
+    Args:
+        snapshot: Where to look.
+        passage_ids: Any ids; repeated ones count once.
+        scope: What the caller may see.
+        vectors: Whether only passages with a vector count.
+    """
+    ids = list(dict.fromkeys(passage_ids))
+    rows = snapshot.find(ids)
+    shown = rows >= 0
+    if (mask := snapshot.mask(scope)) is not None:
+        shown[shown] = mask.flags[rows[shown]]
+    if vectors:
+        shown[shown] = snapshot.has_vector(rows[shown])
+    if not shown.all():
+        ids, rows = list(compress(ids, shown.tolist())), rows[shown]
+    return Visible(ids, rows)
 
 
 def query_vector(vector: NDArray[np.float32]) -> NDArray[np.float32]:

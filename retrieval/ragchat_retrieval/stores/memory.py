@@ -14,7 +14,7 @@ import numpy as np
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts, TermCounts
-from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
+from ragchat_retrieval.stores.answers import query_vector, visible
 from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.memory_corpus import (
     NAME,
@@ -28,6 +28,18 @@ from ragchat_retrieval.stores.memory_corpus import (
     replace_documents,
     swap,
 )
+from ragchat_retrieval.stores.questions import (
+    SMALL_IDS,
+    SMALL_TESTS,
+    Commonness,
+    PassageIDs,
+    TextScores,
+    TextSearch,
+    Vectors,
+    VectorScores,
+    VectorSearch,
+    is_small_lookup,
+)
 from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
@@ -38,20 +50,16 @@ if TYPE_CHECKING:
     from ragchat_retrieval.engine import Snapshot
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.stores.packed import PackedDocument
+    from ragchat_retrieval.stores.questions import Question
     from ragchat_retrieval.values import Document, Passage, Revision
 
 T = TypeVar("T")
 
-# Up to about a millisecond of work is done at once; more goes to a worker thread, which costs a
-# tenth of that.
-_INLINE_ROWS = 200_000
-_INLINE_HITS = 2_000
-_INLINE_FLOATS = 2_000_000
-_INLINE_TESTS = 2_000
-_INLINE_WRITES = 1_000
-_INLINE_TERMS = 64
-_INLINE_PASSAGES = 50
-_INLINE_IDS = 500
+_SMALL_CORPUS = 1_000
+"""Rows up to which a write is small, since it may merge much of what is there."""
+
+_SMALL_WRITE = 50
+"""Passages or documents of a small write."""
 
 
 class MemoryStore:
@@ -112,7 +120,7 @@ class MemoryStore:
     ) -> None:
         """Makes these revisions the only ones of their documents, in one atomic step."""
         given = tuple(revisions)
-        small = sum(len(revision.passages) for revision in given) <= _INLINE_PASSAGES
+        small = sum(len(revision.passages) for revision in given) <= _SMALL_WRITE
 
         def work(corpus: Corpus) -> None:
             check_write(given, identity=identity, scope=scope, store=NAME)
@@ -128,7 +136,7 @@ class MemoryStore:
             lambda corpus: remove_documents(
                 corpus, documents_of(corpus.state.snapshot.document_rows(ids), corpus.state, scope)
             ),
-            small=len(ids) <= _INLINE_PASSAGES,
+            small=len(ids) <= _SMALL_WRITE,
         )
 
     async def delete_by_source(self, source: str, *, scope: Filter) -> int:
@@ -138,7 +146,7 @@ class MemoryStore:
             entries = documents_of(None, corpus.state, scope)
             return remove_documents(corpus, [e for e in entries if e.document.source == source])
 
-        return await self._write(work, small=self._state().snapshot.rows <= _INLINE_TESTS)
+        return await self._write(work, small=self._state().snapshot.rows <= SMALL_TESTS)
 
     async def reset(self) -> None:
         """Removes everything from the corpus, identity included."""
@@ -179,11 +187,7 @@ class MemoryStore:
 
     async def ids(self, *, scope: Filter) -> list[str]:
         """Returns all passage ids in ascending order."""
-        snapshot = self._state().snapshot
-        return await _work(
-            lambda: sorted(snapshot.ids(snapshot.live_rows(snapshot.mask(scope)))),
-            small=snapshot.rows <= _INLINE_TESTS,
-        )
+        return await self._ask(PassageIDs(scope))
 
     async def document_ids(self, *, scope: Filter) -> list[str]:
         """Returns all document ids in ascending order."""
@@ -207,23 +211,15 @@ class MemoryStore:
         snapshot = self._state().snapshot
 
         def work() -> dict[str, Passage]:
-            return passages_of(snapshot, visible_rows(snapshot, passage_ids, scope))
+            return passages_of(snapshot, visible(snapshot, passage_ids, scope).rows)
 
-        return await _work(work, small=_few(snapshot, passage_ids, scope))
+        return await _work(work, small=is_small_lookup(snapshot, passage_ids, scope))
 
     async def vectors(
         self, passage_ids: Sequence[str], *, scope: Filter
     ) -> dict[str, NDArray[np.float32]]:
         """Returns the vectors of the known ones that have one, float32 [dimension]."""
-        snapshot = self._state().snapshot
-
-        def work() -> dict[str, NDArray[np.float32]]:
-            rows = visible_rows(snapshot, passage_ids, scope)
-            rows = rows[snapshot.has_vector(rows)]
-            vectors = snapshot.vectors_of(rows)
-            return dict(zip(snapshot.ids(rows), map(np.copy, vectors), strict=True))
-
-        return await _work(work, small=_few(snapshot, passage_ids, scope))
+        return await self._ask(Vectors(passage_ids, scope))
 
     async def neighbours(
         self, document_id: str, ordinal: int, n: int, *, scope: Filter
@@ -244,7 +240,7 @@ class MemoryStore:
             found = passages_of(snapshot, rows[np.array(near, np.bool_)]).values()
             return sorted(found, key=lambda passage: (passage.ordinal, passage.id))
 
-        return await _work(work, small=snapshot.mask_cost(scope) <= _INLINE_TESTS)
+        return await _work(work, small=snapshot.mask_cost(scope) <= SMALL_TESTS)
 
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""
@@ -278,40 +274,17 @@ class MemoryStore:
         scope: Filter,
     ) -> list[Hit]:
         """Returns the best passages by BM25 over analysed, weighted terms."""
-        snapshot = self._state().snapshot
-
-        def work() -> list[Hit]:
-            return hits(snapshot, snapshot.search_text(terms, limit, snapshot.mask(filter, scope)))
-
-        return await _work(
-            work,
-            small=len(terms) <= _INLINE_TERMS
-            and snapshot.rows <= _INLINE_ROWS
-            and min(limit, snapshot.rows) <= _INLINE_HITS
-            and snapshot.mask_cost(filter, scope) <= _INLINE_TESTS,
-        )
+        return await self._ask(TextSearch(terms, limit, filter, scope))
 
     async def score_text(
         self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
     ) -> dict[str, float]:
         """Returns the BM25 scores of given passages; 0.0 without a common term."""
-        snapshot = self._state().snapshot
-
-        def work() -> dict[str, float]:
-            rows = visible_rows(snapshot, passage_ids, scope)
-            scores = snapshot.score_text(terms, rows)
-            return dict(zip(snapshot.ids(rows), scores.tolist(), strict=True))
-
-        few = len(terms) <= _INLINE_TERMS and _few(snapshot, passage_ids, scope)
-        return await _work(work, small=few)
+        return await self._ask(TextScores(terms, passage_ids, scope))
 
     async def term_counts(self, terms: Collection[str]) -> TermCounts:
         """Returns how common terms are in the corpus."""
-        snapshot = self._state().snapshot
-        return await _work(
-            lambda: TermCounts(snapshot.live, snapshot.keyword.holding(terms)),
-            small=len(terms) <= _INLINE_TERMS and snapshot.rows <= _INLINE_ROWS,
-        )
+        return await self._ask(Commonness(tuple(terms)))
 
     async def search_vector(
         self,
@@ -322,40 +295,29 @@ class MemoryStore:
         scope: Filter,
     ) -> list[Hit]:
         """Returns the best passages by cosine similarity with a normalised vector."""
-        state = self._state()
-        snapshot, query = state.snapshot, _query(vector, state)
-        if snapshot.dimension is None:
-            return []
-
-        def work() -> list[Hit]:
-            mask = snapshot.mask(filter, scope)
-            return hits(snapshot, snapshot.search_vector(query, limit, mask))
-
-        fast = snapshot.rows * snapshot.dimension <= _INLINE_FLOATS
-        cheap = snapshot.mask_cost(filter, scope) <= _INLINE_TESTS
-        return await _work(work, small=fast and cheap)
+        query = query_vector(vector)
+        return await self._ask(VectorSearch(query, limit, filter, scope), vector=query)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
     ) -> dict[str, float]:
         """Returns the cosine similarities of those given passages that have a vector."""
-        state = self._state()
-        snapshot, query = state.snapshot, _query(vector, state)
-
-        def work() -> dict[str, float]:
-            rows = visible_rows(snapshot, passage_ids, scope)
-            rows = rows[snapshot.has_vector(rows)]
-            if not len(rows):
-                return {}
-            scores = snapshot.score_vector(query, rows)
-            return dict(zip(snapshot.ids(rows), scores.tolist(), strict=True))
-
-        return await _work(work, small=_few(snapshot, passage_ids, scope))
+        query = query_vector(vector)
+        return await self._ask(VectorScores(query, passage_ids, scope), vector=query)
 
     # --- inside ---
 
     def _state(self) -> State:
         return self._shared.state(self._name)
+
+    async def _ask(self, question: Question[T], *, vector: NDArray[np.float32] | None = None) -> T:
+        """Answers a question; a query's vector is checked first."""
+        state = self._state()
+        if vector is not None:
+            check_query_vector(vector, state.identity.dimension if state.identity else None)
+        snapshot = state.snapshot
+        small = question.is_small(snapshot)
+        return await _work(lambda: question.answer(snapshot), small=small)
 
     async def _write(self, work: Callable[[Corpus], T], *, small: bool = True) -> T:
         corpus = self._shared.corpus(self._name)
@@ -364,8 +326,8 @@ class MemoryStore:
             with corpus.lock:
                 return work(corpus)
 
-        # A write may merge much of what is there. And the loop never waits for a thread's write.
-        small = small and corpus.state.snapshot.rows <= _INLINE_WRITES
+        # The loop never waits for a thread's write.
+        small = small and corpus.state.snapshot.rows <= _SMALL_CORPUS
         if small and corpus.lock.acquire(blocking=False):
             try:
                 return work(corpus)
@@ -378,7 +340,7 @@ class MemoryStore:
     ) -> list[PackedDocument]:
         state = self._state()
         wanted = None if document_ids is None else tuple(document_ids)
-        few = wanted is not None and len(wanted) <= _INLINE_IDS
+        few = wanted is not None and len(wanted) <= SMALL_IDS
 
         def work() -> list[PackedDocument]:
             rows = None if wanted is None else state.snapshot.document_rows(wanted)
@@ -393,14 +355,4 @@ async def _work(work: Callable[[], T], *, small: bool) -> T:
 
 
 def _is_small(snapshot: Snapshot) -> bool:
-    return snapshot.rows <= _INLINE_TESTS
-
-
-def _few(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter) -> bool:
-    return len(passage_ids) <= _INLINE_IDS and snapshot.mask_cost(scope) <= _INLINE_TESTS
-
-
-def _query(vector: NDArray[np.float32], state: State) -> NDArray[np.float32]:
-    query = query_vector(vector)
-    check_query_vector(query, state.identity.dimension if state.identity else None)
-    return query
+    return snapshot.rows <= SMALL_TESTS

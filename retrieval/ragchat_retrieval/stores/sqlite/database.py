@@ -1,8 +1,8 @@
-"""Connections, threads and errors: how SQL runs beside the event loop.
+"""The file: how it is opened, and how SQL runs on it beside the event loop.
 
 Writes go through one thread, reads through a few, each with a connection of its own, so that a
 waiting writer never holds up a reader. A cancelled caller leaves its statement running: a write is
-one transaction and commits whole or not at all.
+one transaction and commits whole or not at all. Short reads need no thread.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,18 +20,17 @@ from ragchat_retrieval.errors import (
     InvalidSetting,
     NotAStore,
     StoreClosed,
-    StoreError,
     StoreReadOnly,
     StoreUnavailable,
 )
 from ragchat_retrieval.stores.sqlite import schema
+from ragchat_retrieval.stores.sqlite.lanes import NAME, Lane, WouldWait, is_busy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
-NAME = "sqlite"
 READERS = 4
 """Threads, and so connections, that read at the same time."""
 
@@ -55,9 +52,6 @@ _PAUSE = 0.01
 
 _SMALLEST = 512
 """Bytes of the smallest SQLite file that is not empty."""
-
-_inherited: list[_Lane] = []
-"""Lanes of a parent process that were at work during the fork; never touched again."""
 
 
 class Database:
@@ -86,12 +80,27 @@ class Database:
         self._pid = os.getpid()
         self._lost = False
         self._file: tuple[int, int] | None = None
-        self._reader: _Lane | None = None
-        self._writer: _Lane | None = None
+        self._reader: Lane | None = None
+        self._writer: Lane | None = None
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `work` inside one read transaction: it sees one state of the file."""
-        return await self._lane(write=False).run(lambda c: self._reading(c, work))
+    async def read(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        at_once: Callable[[sqlite3.Connection], T] | None = None,
+    ) -> T:
+        """Runs `work` inside one read transaction: it sees one state of the file.
+
+        Args:
+            work: Reads; runs in a thread.
+            at_once: Does the same where that is short, and runs in the calling thread if nothing
+                is in its way. It raises `WouldWait` to leave the work to the thread after all.
+        """
+        lane = self._lane(write=False)
+        if at_once is not None and not self.in_memory:
+            with suppress(WouldWait):
+                return lane.run_at_once(lambda c: self._reading_at_once(c, at_once))
+        return await lane.run(lambda c: self._reading(c, work))
 
     async def write(
         self,
@@ -138,8 +147,8 @@ class Database:
 
     def _shut(
         self,
-        reader: _Lane | None,
-        writer: _Lane | None,
+        reader: Lane | None,
+        writer: Lane | None,
         last: Callable[[sqlite3.Connection], object],
     ) -> None:
         try:
@@ -151,7 +160,7 @@ class Database:
                 if lane is not None:
                     lane.close()
 
-    def _lane(self, *, write: bool) -> _Lane:
+    def _lane(self, *, write: bool) -> Lane:
         with self._lock:
             if self._closed:
                 raise StoreClosed(store=NAME)
@@ -162,11 +171,11 @@ class Database:
                 problem = "a database in memory stays with the process that made it"
                 raise StoreUnavailable(problem, store=NAME)
             if self.in_memory and self._writer is None:
-                self._reader = self._writer = _Lane(1, lambda: self._connect(write=True))
+                self._reader = self._writer = Lane(1, lambda: self._connect(write=True))
             elif write and self._writer is None:
-                self._writer = _Lane(1, lambda: self._connect(write=True))
+                self._writer = Lane(1, lambda: self._connect(write=True))
             elif not write and self._reader is None:
-                self._reader = _Lane(READERS, lambda: self._connect(write=False))
+                self._reader = Lane(READERS, lambda: self._connect(write=False))
             lane = self._writer if write else self._reader
         assert lane is not None  # noqa: S101 - set above
         return lane
@@ -186,19 +195,34 @@ class Database:
         self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
     ) -> T:
         deadline = time.monotonic() + self._timeout
-        self._check_file()
         while True:
             try:
-                connection.execute("BEGIN")
-                try:
-                    return work(connection)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                return self._reading_once(connection, work)
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() >= deadline:
+                if not is_busy(error) or time.monotonic() >= deadline:
                     raise
             time.sleep(_PAUSE)
+
+    def _reading_at_once(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        try:
+            return self._reading_once(connection, work)
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                raise WouldWait from None
+            raise
+
+    def _reading_once(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        self._check_file()
+        connection.execute("BEGIN")
+        try:
+            return work(connection)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _writing(
         self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
@@ -236,6 +260,9 @@ class Database:
         connection = self._connect_read_only() if self.read_only else self._connect_any(write=write)
         if self._file is None and not self.in_memory:
             self._file = self._file_at_path()
+        if not write:
+            # Waiting is done between the statements, and not at all by who reads at once.
+            connection.execute("PRAGMA busy_timeout = 0")
         return connection
 
     def _connect_any(self, *, write: bool) -> sqlite3.Connection:
@@ -328,101 +355,8 @@ class Database:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
                     return  # readable all the same; writes will say so
-                if not _is_busy(error) or time.monotonic() >= deadline:
+                if not is_busy(error) or time.monotonic() >= deadline:
                     raise
             else:
                 return
             time.sleep(_PAUSE)
-
-
-class _Lane:
-    """A few threads, each with a connection that it opens on its first work."""
-
-    def __init__(self, threads: int, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ragchat-sqlite")
-        self._connect = connect
-        self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
-        self._active: set[int] = set()
-        # Whoever drops a store without closing it, or ends, leaves no connection open.
-        weakref.finalize(self, _close_own, self._connections, os.getpid())
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            future = self._pool.submit(self._work, work)
-        except RuntimeError:  # closed since the caller looked
-            raise StoreClosed(store=NAME) from None
-        return await asyncio.wrap_future(future)
-
-    def submit(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        self._pool.submit(self._work, work)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
-        for connection in self._connections:
-            connection.close()
-
-    def abandon(self) -> None:
-        """Lets go, in a forked process, of connections that its parent opened and still uses.
-
-        Closing them frees what SQLite keeps in this process about the file, which would be wrong
-        here; it takes no lock of the parent away. One at work cannot be closed and is left alone.
-        """
-        if self._active:
-            _inherited.append(self)
-        else:
-            for connection in self._connections:
-                connection.close()
-
-    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        thread = threading.get_ident()
-        self._active.add(thread)
-        try:
-            with typed_errors():
-                connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-                if connection is None:
-                    connection = self._local.connection = self._connect()
-                    self._connections.append(connection)
-                return work(connection)
-        finally:
-            self._active.discard(thread)
-
-
-def _close_own(connections: list[sqlite3.Connection], pid: int) -> None:
-    """Closes connections in the process that opened them."""
-    if os.getpid() == pid:
-        for connection in connections:
-            connection.close()
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-    }
-
-
-@contextmanager
-def typed_errors() -> Iterator[None]:
-    """Turns errors of the driver into ours; the driver's own is the cause."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _typed(error) from error
-
-
-def _typed(error: sqlite3.Error) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return StoreUnavailable("busy with other writers", store=NAME, retryable=True)
-    if code == sqlite3.SQLITE_READONLY:
-        return StoreReadOnly("the file cannot be written", store=NAME)
-    if code == sqlite3.SQLITE_NOTADB:
-        return NotAStore("the file is no SQLite database", store=NAME)
-    problems = {
-        sqlite3.SQLITE_CORRUPT: "the file is damaged",
-        sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
-        sqlite3.SQLITE_FULL: "the disk is full",
-        sqlite3.SQLITE_IOERR: "the disk fails",
-    }
-    return StoreUnavailable(problems.get(code, f"SQLite error {code}"), store=NAME)

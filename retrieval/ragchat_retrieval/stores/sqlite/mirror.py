@@ -15,7 +15,7 @@ import numpy as np
 
 from ragchat_retrieval.engine import DamagedIndex, Engine, load, save
 from ragchat_retrieval.errors import StoreUnavailable
-from ragchat_retrieval.stores.sqlite.database import NAME
+from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.reading import keys_of, read_batch, runs, term_names
 
 if TYPE_CHECKING:
@@ -99,6 +99,17 @@ class Mirror:
                     current = self._current = self._catch_up(connection, state)
         assert current is not None  # noqa: S101 - a state is never current without arrays
         return current.snapshot, current.revision
+
+    @property
+    def latest(self) -> Snapshot | None:
+        """The arrays as they are; the file may have moved on."""
+        current = self._current
+        return None if current is None else current.snapshot
+
+    def current(self, state: CorpusState) -> Snapshot | None:
+        """Returns the arrays if they are at `state` or later already, else None; never waits."""
+        current = self._current
+        return current.snapshot if current is not None and _is_current(current, state) else None
 
     def follow(self, written: Written) -> None:
         """Applies a write of this process that was committed, if the arrays stand just before it.

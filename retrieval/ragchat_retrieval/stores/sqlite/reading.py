@@ -11,7 +11,7 @@ from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.filters import RESERVED_KEYS
 from ragchat_retrieval.ports import Identity, StoreCounts
 from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit
-from ragchat_retrieval.stores.sqlite.database import NAME
+from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.rows import PASSAGE, read_document, read_passages
 from ragchat_retrieval.stores.sqlite.schema import batches
 from ragchat_retrieval.stores.sqlite.state import CorpusState

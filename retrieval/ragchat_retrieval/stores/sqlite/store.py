@@ -6,10 +6,20 @@ import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts
-from ragchat_retrieval.stores.answers import hits, query_vector, visible_rows
+from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.checks import check_write, checked_name
+from ragchat_retrieval.stores.questions import (
+    Commonness,
+    PassageIDs,
+    TextScores,
+    TextSearch,
+    Vectors,
+    VectorScores,
+    VectorSearch,
+)
 from ragchat_retrieval.stores.sqlite import reading, writing
-from ragchat_retrieval.stores.sqlite.database import NAME, Database
+from ragchat_retrieval.stores.sqlite.database import Database
+from ragchat_retrieval.stores.sqlite.lanes import NAME, WouldWait
 from ragchat_retrieval.stores.sqlite.mirrors import Mirrors
 from ragchat_retrieval.vectors import check_query_vector
 
@@ -21,9 +31,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.engine import Snapshot
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
+    from ragchat_retrieval.stores.questions import Question
     from ragchat_retrieval.stores.sqlite.mirror import Mirror
     from ragchat_retrieval.stores.sqlite.state import CorpusState
     from ragchat_retrieval.stores.sqlite.writing import Written
@@ -174,7 +184,7 @@ class SQLiteStore:
 
     async def identity(self) -> Identity | None:
         """Returns what the corpus was written with; None before the first write and after reset."""
-        state = await self._db.read(lambda c: reading.read_state(c, self._corpus))
+        state = await self._state()
         return state.identity if state else None
 
     async def revision(self) -> int:
@@ -184,7 +194,7 @@ class SQLiteStore:
             state = reading.read_state(connection, self._corpus)
             return reading.first_revision(connection) if state is None else state.revision
 
-        return await self._db.read(work)
+        return await self._db.read(work, at_once=work)
 
     async def corpora(self) -> Sequence[str]:
         """Returns the names of all corpora that were written, in ascending order."""
@@ -194,11 +204,7 @@ class SQLiteStore:
         """Returns all passage ids in ascending order."""
         if not scope:
             return await self._of_corpus(reading.passage_ids, [])
-
-        def work(snapshot: Snapshot) -> list[str]:
-            return sorted(snapshot.ids(snapshot.live_rows(snapshot.mask(scope))))
-
-        return await self._search(work, [])
+        return await self._ask(PassageIDs(scope), [])
 
     async def document_ids(self, *, scope: Filter) -> Sequence[str]:
         """Returns all document ids in ascending order."""
@@ -234,8 +240,7 @@ class SQLiteStore:
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""
         if not scope:
-            state = await self._db.read(lambda c: reading.read_state(c, self._corpus))
-            return reading.stored_counts(state)
+            return reading.stored_counts(await self._state())
 
         def work(connection: sqlite3.Connection) -> StoreCounts | None:
             state = reading.read_state(connection, self._corpus)
@@ -258,13 +263,7 @@ class SQLiteStore:
         self, passage_ids: Sequence[str], *, scope: Filter
     ) -> Mapping[str, NDArray[np.float32]]:
         """Returns the vectors of the known ones that have one, float32 [dimension]."""
-
-        def work(snapshot: Snapshot) -> dict[str, NDArray[np.float32]]:
-            rows = visible_rows(snapshot, passage_ids, scope)
-            rows = rows[snapshot.has_vector(rows)]
-            return dict(zip(snapshot.ids(rows), snapshot.vectors_of(rows), strict=True))
-
-        return await self._search(work, {})
+        return await self._ask(Vectors(tuple(passage_ids), scope), {})
 
     async def search_text(
         self,
@@ -275,36 +274,17 @@ class SQLiteStore:
         scope: Filter,
     ) -> Sequence[Hit]:
         """Returns the best passages by BM25 over analysed, weighted terms."""
-        weights = dict(terms)
-
-        def work(snapshot: Snapshot) -> list[Hit]:
-            if limit <= 0 or not weights:
-                return []
-            mask = snapshot.mask(filter, scope)
-            return hits(snapshot, snapshot.search_text(weights, limit, mask))
-
-        return await self._search(work, [])
+        return await self._ask(TextSearch(dict(terms), limit, filter, scope), [])
 
     async def score_text(
         self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
     ) -> Mapping[str, float]:
         """Returns the BM25 scores of given passages; 0.0 without a common term."""
-        weights = dict(terms)
-
-        def work(snapshot: Snapshot) -> dict[str, float]:
-            rows = visible_rows(snapshot, passage_ids, scope)
-            scores = snapshot.score_text(weights, rows).tolist()
-            return dict(zip(snapshot.ids(rows), scores, strict=True))
-
-        return await self._search(work, {})
+        return await self._ask(TextScores(dict(terms), tuple(passage_ids), scope), {})
 
     async def term_counts(self, terms: Collection[str]) -> TermCounts:
         """Returns how common terms are in the corpus."""
-        wanted = list(terms)
-        return await self._search(
-            lambda snapshot: TermCounts(snapshot.live, snapshot.keyword.holding(wanted)),
-            TermCounts(0, {}),
-        )
+        return await self._ask(Commonness(tuple(terms)), TermCounts(0, {}))
 
     async def search_vector(
         self,
@@ -320,14 +300,7 @@ class SQLiteStore:
             InvalidVector: The vector is non-finite, zero or of another length than the corpus's.
         """
         query = query_vector(vector)
-
-        def work(snapshot: Snapshot) -> list[Hit]:
-            if limit <= 0 or not snapshot.vectors:
-                return []
-            mask = snapshot.mask(filter, scope)
-            return hits(snapshot, snapshot.search_vector(query, limit, mask))
-
-        return await self._search(work, [], vector=query)
+        return await self._ask(VectorSearch(query, limit, filter, scope), [], vector=query)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
@@ -338,14 +311,8 @@ class SQLiteStore:
             InvalidVector: As `search_vector`.
         """
         query = query_vector(vector)
-
-        def work(snapshot: Snapshot) -> dict[str, float]:
-            rows = visible_rows(snapshot, passage_ids, scope)
-            rows = rows[snapshot.has_vector(rows)]
-            scores = snapshot.score_vector(query, rows).tolist() if len(rows) else []
-            return dict(zip(snapshot.ids(rows), scores, strict=True))
-
-        return await self._search(work, {}, vector=query)
+        question = VectorScores(query, tuple(passage_ids), scope)
+        return await self._ask(question, {}, vector=query)
 
     # --- closing ---
 
@@ -364,23 +331,49 @@ class SQLiteStore:
 
         return await self._db.read(inside)
 
-    async def _search(
-        self, work: Callable[[Snapshot], T], absent: T, *, vector: NDArray[np.float32] | None = None
-    ) -> T:
-        """Runs `work` on arrays that hold everything committed before the call."""
-        mirror = self._mirrors[self._corpus]
+    async def _state(self) -> CorpusState | None:
+        def work(connection: sqlite3.Connection) -> CorpusState | None:
+            return reading.read_state(connection, self._corpus)
 
-        def inside(connection: sqlite3.Connection) -> T:
+        return await self._db.read(work, at_once=work)
+
+    async def _ask(
+        self, question: Question[T], absent: T, *, vector: NDArray[np.float32] | None = None
+    ) -> T:
+        """Answers a question from arrays that hold everything committed before the call.
+
+        Args:
+            question: The question.
+            absent: The answer for a corpus that was never written.
+            vector: A query's vector, to be checked first.
+        """
+        mirror = self._mirrors[self._corpus]
+        latest = mirror.latest
+        small = latest is not None and question.is_small(latest)
+
+        def known(connection: sqlite3.Connection) -> CorpusState | None:
             state = reading.read_state(connection, self._corpus)
             if vector is not None:
                 identity = state.identity if state else None
                 check_query_vector(vector, identity.dimension if identity else None)
+            return state
+
+        def at_once(connection: sqlite3.Connection) -> T:
+            state = known(connection)
             if state is None:
                 return absent
-            snapshot, _ = mirror.snapshot(connection, state)
-            return work(snapshot)
+            snapshot = mirror.current(state)
+            if snapshot is None:
+                raise WouldWait
+            return question.answer(snapshot)
 
-        found = await self._db.read(inside)
+        def work(connection: sqlite3.Connection) -> T:
+            state = known(connection)
+            if state is None:
+                return absent
+            return question.answer(mirror.snapshot(connection, state)[0])
+
+        found = await self._db.read(work, at_once=at_once if small else None)
         self._save_growth(mirror)
         return found
 

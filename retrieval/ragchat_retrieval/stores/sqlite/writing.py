@@ -20,7 +20,7 @@ from ragchat_retrieval.errors import (
 )
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
-from ragchat_retrieval.stores.sqlite.database import NAME
+from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.reading import (
     DocumentKey,
     documents_by_id,

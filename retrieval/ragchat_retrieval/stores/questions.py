@@ -1,0 +1,183 @@
+"""What the lanes of a store on the engine are asked, and how much work an answer is.
+
+A store hands a question to a snapshot, at once if the answer is small, else in a worker thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from ragchat_retrieval.ports import Hit, TermCounts
+from ragchat_retrieval.stores.answers import hits, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ragchat_retrieval.engine import Snapshot
+    from ragchat_retrieval.filters import Filter
+
+T_co = TypeVar("T_co", covariant=True)
+
+# Up to about a millisecond of work is done at once; more goes to a worker thread, which costs a
+# tenth of that.
+SMALL_TESTS = 2_000
+"""Values tested for a filter, or rows looked at one by one."""
+
+SMALL_IDS = 500
+_SMALL_ROWS = 200_000
+_SMALL_HITS = 2_000
+_SMALL_FLOATS = 2_000_000
+_SMALL_TERMS = 64
+
+
+class Question(Protocol[T_co]):
+    """Something that a snapshot answers."""
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Whether the answer takes about a millisecond at most."""
+        ...
+
+    def answer(self, snapshot: Snapshot) -> T_co:
+        """Returns the answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextSearch:
+    """The best passages by BM25 over analysed, weighted terms."""
+
+    terms: Mapping[str, float]
+    limit: int
+    filter: Filter
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on terms, passages, hits and filters."""
+        return (
+            len(self.terms) <= _SMALL_TERMS
+            and snapshot.rows <= _SMALL_ROWS
+            and min(self.limit, snapshot.rows) <= _SMALL_HITS
+            and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
+        )
+
+    def answer(self, snapshot: Snapshot) -> list[Hit]:
+        """Returns hits, best first."""
+        mask = snapshot.mask(self.filter, self.scope)
+        return hits(snapshot, snapshot.search_text(self.terms, self.limit, mask))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorSearch:
+    """The best passages by cosine similarity with a normalised vector."""
+
+    vector: NDArray[np.float32]
+    limit: int
+    filter: Filter
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on the size of the matrix and on filters."""
+        return (
+            snapshot.rows * (snapshot.dimension or 0) <= _SMALL_FLOATS
+            and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
+        )
+
+    def answer(self, snapshot: Snapshot) -> list[Hit]:
+        """Returns hits, best first."""
+        mask = snapshot.mask(self.filter, self.scope)
+        return hits(snapshot, snapshot.search_vector(self.vector, self.limit, mask))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextScores:
+    """The BM25 scores of given passages; 0.0 without a common term."""
+
+    terms: Mapping[str, float]
+    passage_ids: Sequence[str]
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on terms, ids and the scope."""
+        few = len(self.terms) <= _SMALL_TERMS
+        return few and is_small_lookup(snapshot, self.passage_ids, self.scope)
+
+    def answer(self, snapshot: Snapshot) -> dict[str, float]:
+        """Returns scores by id."""
+        ids, rows = visible(snapshot, self.passage_ids, self.scope)
+        return dict(zip(ids, snapshot.score_text(self.terms, rows).tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorScores:
+    """The cosine similarities of those given passages that have a vector."""
+
+    vector: NDArray[np.float32]
+    passage_ids: Sequence[str]
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on ids and the scope."""
+        return is_small_lookup(snapshot, self.passage_ids, self.scope)
+
+    def answer(self, snapshot: Snapshot) -> dict[str, float]:
+        """Returns scores by id."""
+        ids, rows = visible(snapshot, self.passage_ids, self.scope, vectors=True)
+        scores = snapshot.score_vector(self.vector, rows).tolist() if ids else []
+        return dict(zip(ids, scores, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vectors:
+    """The vectors of those given passages that have one."""
+
+    passage_ids: Sequence[str]
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on ids and the scope."""
+        return is_small_lookup(snapshot, self.passage_ids, self.scope)
+
+    def answer(self, snapshot: Snapshot) -> dict[str, NDArray[np.float32]]:
+        """Returns float32 [dimension] by id, none a view of another."""
+        ids, rows = visible(snapshot, self.passage_ids, self.scope, vectors=True)
+        return dict(zip(ids, map(np.copy, snapshot.vectors_of(rows)), strict=True)) if ids else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassageIDs:
+    """The ids of all passages that a scope shows."""
+
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on the number of passages."""
+        return snapshot.rows <= SMALL_TESTS
+
+    def answer(self, snapshot: Snapshot) -> list[str]:
+        """Returns ids in ascending order."""
+        return sorted(snapshot.ids(snapshot.live_rows(snapshot.mask(self.scope))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Commonness:
+    """How common terms are in the corpus."""
+
+    terms: Sequence[str]
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on terms and passages."""
+        return len(self.terms) <= _SMALL_TERMS and snapshot.rows <= _SMALL_ROWS
+
+    def answer(self, snapshot: Snapshot) -> TermCounts:
+        """Returns counts of all passages, and of those that hold each term."""
+        return TermCounts(snapshot.live, snapshot.keyword.holding(self.terms))
+
+
+def is_small_lookup(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter) -> bool:
+    """Whether passages are few enough to be looked up at once."""
+    return len(passage_ids) <= SMALL_IDS and snapshot.mask_cost(scope) <= SMALL_TESTS
