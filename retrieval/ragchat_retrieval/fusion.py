@@ -36,6 +36,11 @@ class LaneResult:
     completed: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Scores by passage id for candidates that only the other lane returned."""
 
+    def completed_by(self, scores: Mapping[str, float]) -> LaneResult:
+        """Returns the same hits with scores of what other lanes returned; the hits' own stand."""
+        own = {hit.passage_id for hit in self.hits}
+        return LaneResult(self.hits, {id_: s for id_, s in scores.items() if id_ not in own})
+
     def scores(self) -> dict[str, float]:
         """Returns all known scores by passage id."""
         return {**self.completed, **dict(self.hits)}

@@ -1,7 +1,8 @@
 """The lanes of a hybrid search: from queries to fused rankings of passage ids.
 
 For a batch of queries, two things run concurrently: one embedding call with the vector lanes after
-it, and the keyword lanes. Then each lane scores what only the other one returned, then fusion.
+it, and the keyword lanes. While vectors are searched, which usually takes longest, they also score
+what the keyword lanes found; then the keyword lanes score what only the vectors found, then fusion.
 Passages are not read here; ids and scores are enough to rank.
 """
 
@@ -94,22 +95,28 @@ class LaneSearch:
         keyword_on = can_keyword and (wants_keyword or not vector_on)
         terms = await self._analysed(queries)
         asked = list(zip(queries, terms, strict=True))
-        found = await gather(
-            self._embed_and_search(queries) if vector_on else _nothing(),
-            each(asked, self._keyword) if keyword_on else _nothing(),
-        )
         nothing: list[LaneResult | None] = [None] * len(queries)
-        vectors: list[Vector | None] | None
+        embedded: asyncio.Future[Sequence[Vector | None]] = asyncio.Future()
+        # In this order: the longest work is begun first.
+        semantic = asyncio.ensure_future(
+            self._embed_and_search(queries, embedded) if vector_on else _same(nothing)
+        )
+        lexical = asyncio.ensure_future(
+            each(asked, self._keyword) if keyword_on else _same(nothing.copy())
+        )
+        both = vector_on and keyword_on and self.fusion.completes
+        scores = self._score(queries, embedded, lexical) if both else _same([{}] * len(queries))
         vector: list[LaneResult | None]
-        vectors, vector = found[0] or (None, nothing)
-        keyword: list[LaneResult | None] = found[1] or nothing.copy()
+        keyword: list[LaneResult | None]
+        vector, keyword, known = await gather(semantic, lexical, scores)
         if vector_on and not keyword_on and can_keyword:
             skipped = [position for position, lane in enumerate(vector) if lane is None]
             stand_ins = await each([asked[position] for position in skipped], self._keyword)
             for position, lane in zip(skipped, stand_ins, strict=True):
                 keyword[position] = lane
-        if vectors is not None and self.fusion.completes:
-            keyword, vector = await self._complete(asked, vectors, keyword, vector)
+        if both:
+            vector = [lane and lane.completed_by(k) for lane, k in zip(vector, known, strict=True)]
+            keyword = await each(list(zip(asked, keyword, vector, strict=True)), self._completed)
         titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
         size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
         return await beside(size > MANY, self._fused, queries, keyword, vector, titles)
@@ -180,13 +187,35 @@ class LaneSearch:
         return vectors
 
     async def _embed_and_search(
-        self, queries: Sequence[Query]
-    ) -> tuple[list[Vector | None], list[LaneResult | None]] | None:
-        """Returns the queries' vectors and what they find; None if the embedding was skipped."""
+        self, queries: Sequence[Query], embedded: asyncio.Future[Sequence[Vector | None]]
+    ) -> list[LaneResult | None]:
+        """Returns what the queries' vectors find, and hands the vectors on before it searches."""
         vectors = await self._embed(queries)
+        embedded.set_result(vectors or [None] * len(queries))
         if vectors is None:
-            return None
-        return vectors, await each(list(zip(queries, vectors, strict=True)), self._vector)
+            return [None] * len(queries)
+        return await each(list(zip(queries, vectors, strict=True)), self._vector)
+
+    async def _score(
+        self,
+        queries: Sequence[Query],
+        embedded: Awaitable[Sequence[Vector | None]],
+        lexical: Awaitable[Sequence[LaneResult | None]],
+    ) -> list[Mapping[str, float]]:
+        """Has the vector lane score what the keyword lane found."""
+
+        async def one(asked: tuple[Query, Vector | None, LaneResult | None]) -> Mapping[str, float]:
+            query, vector, other = asked
+            if vector is None or other is None or not other.hits:
+                return {}
+            ids = [hit.passage_id for hit in other.hits]
+            scores = await self._stage(
+                "vector", lambda: self.store.score_vector(vector, ids, scope=query.scope)
+            )
+            return scores or {}
+
+        vectors, lanes = await embedded, await lexical
+        return await each(list(zip(queries, vectors, lanes, strict=True)), one)
 
     async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
         query, vector = pair
@@ -203,41 +232,21 @@ class LaneSearch:
         )
         return None if hits is None else LaneResult(hits)
 
-    async def _complete(
-        self,
-        asked: Sequence[tuple[Query, Terms]],
-        vectors: Sequence[Vector | None],
-        keyword: Sequence[LaneResult | None],
-        vector: Sequence[LaneResult | None],
-    ) -> tuple[list[LaneResult | None], list[LaneResult | None]]:
-        """Has each lane score what only the other one returned."""
-
-        async def one(position: int) -> tuple[LaneResult | None, LaneResult | None]:
-            k, v = keyword[position], vector[position]
-            query, terms = asked[position]
-            if k is None or v is None:
-                return k, v
-            mine, theirs = dict(k.hits), dict(v.hits)
-            only_vector = [id_ for id_ in theirs if id_ not in mine] if terms else []
-            direction = vectors[position]
-            only_keyword = [id_ for id_ in mine if id_ not in theirs]
-            lexical, semantic = await gather(
-                self._stage(
-                    "keyword", lambda: self.store.score_text(terms, only_vector, scope=query.scope)
-                )
-                if only_vector
-                else _nothing(),
-                self._stage(
-                    "vector",
-                    lambda: self.store.score_vector(direction, only_keyword, scope=query.scope),
-                )
-                if direction is not None and only_keyword
-                else _nothing(),
-            )
-            return replace(k, completed=lexical or {}), replace(v, completed=semantic or {})
-
-        pairs = await each(range(len(asked)), one)
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    async def _completed(
+        self, found: tuple[tuple[Query, Terms], LaneResult | None, LaneResult | None]
+    ) -> LaneResult | None:
+        """Has the keyword lane score what only the vector lane returned."""
+        (query, terms), lane, other = found
+        if lane is None or other is None or not terms:
+            return lane
+        mine = {id_ for id_, _ in lane.hits}
+        ids = [id_ for id_, _ in other.hits if id_ not in mine]
+        if not ids:
+            return lane
+        scores = await self._stage(
+            "keyword", lambda: self.store.score_text(terms, ids, scope=query.scope)
+        )
+        return lane.completed_by(scores or {})
 
     async def _titles(
         self, found: tuple[tuple[Query, Terms], LaneResult | None, LaneResult | None]
@@ -327,8 +336,8 @@ def _semantic(query: Query) -> str:
     return query.semantic or query.text
 
 
-async def _nothing() -> None:
-    return None
+async def _same(value: T) -> T:
+    return value
 
 
 async def each(items: Sequence[A], work: Callable[[A], Awaitable[T]]) -> list[T]:
