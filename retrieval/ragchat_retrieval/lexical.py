@@ -151,16 +151,17 @@ class _Terms(dict[str, tuple[str, ...]]):
     When it is full it becomes the old generation; what is asked for again moves to the new one.
     """
 
-    def __init__(self, expand: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(self, expand: Callable[[str], tuple[str, ...]], *, share: int = 1) -> None:
         super().__init__()
         self._expand = expand
+        self._share = share
         self._old: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, chunk: str) -> tuple[str, ...]:
         terms = self._old.get(chunk)
         if terms is None:
             terms = self._expand(chunk)
-        if len(self) >= _GENERATION:
+        if len(self) >= _GENERATION // self._share:
             self._old = dict(self)
             self.clear()
         if len(chunk) <= _CACHED_LENGTH:
@@ -204,7 +205,7 @@ class Analyzer:
         self._stops = STOP_WORDS.get(language or "", frozenset())
         self._lock = threading.Lock()
         self._terms = _Terms(self._expand)
-        self._words = _Terms(self._word)  # of identifiers, which share their parts
+        self._words = _Terms(self._word, share=8)  # of identifiers, which share their parts
 
     @property
     def name(self) -> str:
