@@ -14,7 +14,17 @@ import ragchat_retrieval
 if TYPE_CHECKING:
     from ragchat import errors, sync, testing
     from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
-    from ragchat.citations import Annotation, Citations, Mention, URLCitation
+    from ragchat.citations import (
+        Annotation,
+        Citations,
+        CitationStream,
+        Emitted,
+        Mention,
+        Placed,
+        Renumbered,
+        URLCitation,
+        markdown_link,
+    )
     from ragchat.conversation import ConversationQuery
     from ragchat.errors import (
         ChatError,
@@ -63,11 +73,13 @@ __all__ = [
     "ChatError",
     "ChatModel",
     "ChatRequest",
+    "CitationStream",
     "Citations",
     "CompressionTransformer",
     "ContextBudgetExceeded",
     "ContextualAugmenter",
     "ConversationQuery",
+    "Emitted",
     "EmptyExpansion",
     "EmptyModelOutput",
     "EmptyResponse",
@@ -88,10 +100,12 @@ __all__ = [
     "ModelReplyError",
     "MultiQueryExpander",
     "NoFinalUserMessage",
+    "Placed",
     "PreparedRequest",
     "PreparedStream",
     "Preparer",
     "RefusedModelOutput",
+    "Renumbered",
     "Retrieval",
     "RewriteTransformer",
     "SupportingSentence",
@@ -105,6 +119,7 @@ __all__ = [
     "counter_for",
     "errors",
     "extractive_answer",
+    "markdown_link",
     "rerank",
     "sync",
     "testing",
@@ -118,7 +133,17 @@ _HOMES = {
         "ContextualAugmenter",
         "IdentityAugmenter",
     ),
-    "ragchat.citations": ("Annotation", "Citations", "Mention", "URLCitation"),
+    "ragchat.citations": (
+        "Annotation",
+        "CitationStream",
+        "Citations",
+        "Emitted",
+        "Mention",
+        "Placed",
+        "Renumbered",
+        "URLCitation",
+        "markdown_link",
+    ),
     "ragchat.conversation": ("ConversationQuery",),
     "ragchat.errors": (
         "ChatError",

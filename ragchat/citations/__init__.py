@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from ragchat.citations.annotate import Annotation, URLCitation
 from ragchat.citations.citations import Citations, Mention
+from ragchat.citations.renumber import Renumbered
 from ragchat.citations.scanner import Marker, Scanner, scan
+from ragchat.citations.stream import (
+    CitationMode,
+    CitationStream,
+    Emitted,
+    LinkMaker,
+    Placed,
+    markdown_link,
+)
 
 __all__ = [
     "Annotation",
+    "CitationMode",
+    "CitationStream",
     "Citations",
+    "Emitted",
+    "LinkMaker",
     "Marker",
     "Mention",
+    "Placed",
+    "Renumbered",
     "Scanner",
     "URLCitation",
+    "markdown_link",
     "scan",
 ]

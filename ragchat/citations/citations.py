@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from ragchat.citations.annotate import annotation
+from ragchat.citations.renumber import Renumbered, renumbered_text
 from ragchat.citations.scanner import scan
 from ragchat.citations.stored import dump, load
+from ragchat.citations.stream import markdown_link, rewrite
 from ragchat.errors import InvalidCitations, UnknownCitation
 from ragchat_retrieval.values import Passage
 
 if TYPE_CHECKING:
     from ragchat.citations.annotate import Annotation
     from ragchat.citations.scanner import Marker
+    from ragchat.citations.stream import CitationMode, Emitted, LinkMaker, Placed
 
 _RESOLVABLE = re.compile(r"\[ *([1-9][0-9]{0,17}) *\]|([1-9][0-9]{0,17})")
 
@@ -147,11 +150,49 @@ class Citations(Mapping[int, Passage]):
         Indices count code points; ``end_index`` is exclusive. Invented numbers and foreign markers
         have no annotation.
         """
+        return self.annotations(self.rewrite(text).citations)
+
+    def annotations(self, placed: Iterable[Placed]) -> list[Annotation]:
+        """Returns the annotations of citations in a text that was rewritten, one per passage.
+
+        All numbers of a marker share the place of what stands for the marker.
+        """
         return [
-            annotation(mention.start, mention.end, self._passages[number])
-            for mention in self.find(text)
-            for number in mention.numbers
+            annotation(place.start, place.end, self._passages[number])
+            for place in placed
+            for number in place.mention.numbers
         ]
+
+    def rewrite(
+        self, text: str, mode: CitationMode = "keep", *, link: LinkMaker = markdown_link
+    ) -> Emitted:
+        """Rewrites the markers of a whole answer: takes them out, or makes links of them.
+
+        Args:
+            text: The answer.
+            mode: What becomes of the markers; see `CitationStream`, which does the same piece by
+                piece.
+            link: Writes the link of one number, in mode ``link``.
+
+        Raises:
+            InvalidSetting: There is no such mode.
+        """
+        return rewrite(text, self, mode, link)
+
+    def renumber(self, text: str) -> Renumbered:
+        """Numbers an answer's citations anew: 1 … n by first appearance, without gaps.
+
+        Lists and ranges are written anew, code, links and foreign markers stay, and invented
+        numbers become ``[?]``, so that none comes to stand for another passage.
+
+        Returns:
+            The text, and the citations that go with it: the cited passages only.
+        """
+        mentions = self.find(text)
+        cited = dict.fromkeys(number for mention in mentions for number in mention.numbers)
+        numbers = {old: new for new, old in enumerate(cited, start=1)}
+        passages = (self._passages[number] for number in cited)
+        return Renumbered(renumbered_text(text, mentions, numbers), Citations(passages))
 
     def to_json(self) -> str:
         """Returns a versioned JSON text of all passages with their numbers, without loss."""
