@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
     from ragchat.citations import (
         Annotation,
+        CitationLedger,
         Citations,
         CitationStream,
         Emitted,
@@ -73,6 +74,7 @@ __all__ = [
     "ChatError",
     "ChatModel",
     "ChatRequest",
+    "CitationLedger",
     "CitationStream",
     "Citations",
     "CompressionTransformer",
@@ -135,6 +137,7 @@ _HOMES = {
     ),
     "ragchat.citations": (
         "Annotation",
+        "CitationLedger",
         "CitationStream",
         "Citations",
         "Emitted",

@@ -25,6 +25,7 @@ from ragchat_retrieval.policy import current_run
 from ragchat_retrieval.stages import is_async_callable
 
 if TYPE_CHECKING:
+    from ragchat.citations import CitationLedger
     from ragchat.evidence import Encoding
     from ragchat_retrieval.values import Candidate, Passage
 
@@ -47,6 +48,12 @@ class AugmentContext:
 
     budget: int | None = None
     """Tokens that the request has left for evidence; None is no limit."""
+
+    ledger: CitationLedger | None = None
+    """Gives known passages their numbers; None numbers from 1."""
+
+    earlier: tuple[Passage, ...] = ()
+    """Passages of earlier turns to present again, after the candidates and as far as they fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,8 @@ class ContextualAugmenter:
 
     With a limit, the finished evidence block (tags, fences, numbers and sources included), measured
     as one string, has at most that many tokens. Whole candidates only, in order; one that does not
-    fit is skipped and later ones may fit; numbers close up.
+    fit is skipped and later ones may fit; numbers close up. With a ledger, a known passage has its
+    own number, and only the new ones are numbered in order.
 
     Raises:
         InvalidContextBudget: The limit is negative, there is one and no counter, or the counter is
@@ -202,15 +210,16 @@ class ContextualAugmenter:
             ContextBudgetExceeded: There are candidates, and none fits the limit.
             InvalidContextBudget: The counter returned no count, or the budget is negative.
         """
-        if not candidates:
+        passages, new = _presentable(candidates, context)
+        if not passages:
             return Augmentation(self._without_evidence(question))
-        passages = [candidate.passage for candidate in candidates]
         contents = [self._content(passage) for passage in passages]
 
         def block(indices: Sequence[int]) -> str:
+            numbers = _numbers([passages[index] for index in indices], context.ledger)
             numbered = [
                 Evidence(number, passages[index], contents[index])
-                for number, index in enumerate(indices, start=1)
+                for number, index in zip(numbers, indices, strict=True)
             ]
             return encode(_arranged(numbered, self.order), self.encoding)
 
@@ -220,11 +229,14 @@ class ContextualAugmenter:
         if limit is not None:
             meter = _Meter(self._counter(context), block, contents)
             chosen = pack(len(passages), limit, measure=meter.measure, cost=meter.cost)
-            if not chosen:
+            if not chosen or chosen[0] >= new > 0:
                 raise ContextBudgetExceeded(limit, smallest=meter.smallest)
             tokens = meter.measured[tuple(chosen)]
         text = self._with_evidence(question, block(chosen))
-        return Augmentation(text, Citations(passages[index] for index in chosen), tokens=tokens)
+        presented = [passages[index] for index in chosen]
+        numbers = _numbers(presented, context.ledger)
+        citations = Citations(dict(zip(numbers, presented, strict=True)))
+        return Augmentation(text, citations, tokens=tokens)
 
     def _limit(self, context: AugmentContext) -> int | None:
         if context.budget is not None and context.budget < 0:
@@ -321,6 +333,29 @@ class _Meter:
         if operator.index(tokens) < 0:
             raise InvalidContextBudget("the token counter must return 0 or more")
         return operator.index(tokens)
+
+
+def _presentable(
+    candidates: Sequence[Candidate], context: AugmentContext
+) -> tuple[list[Passage], int]:
+    """Returns the passages to present, and how many of them are no earlier ones.
+
+    With a ledger each is presented once, because a passage has one number.
+    """
+    found = [candidate.passage for candidate in candidates]
+    if context.ledger is None:
+        return [*found, *context.earlier], len(found)
+    distinct: dict[str, Passage] = {}
+    for passage in found:
+        distinct.setdefault(passage.id, passage)
+    new = len(distinct)
+    for passage in context.earlier:
+        distinct.setdefault(passage.id, passage)
+    return list(distinct.values()), new
+
+
+def _numbers(passages: Sequence[Passage], ledger: CitationLedger | None) -> Sequence[int]:
+    return range(1, len(passages) + 1) if ledger is None else ledger.number(passages)
 
 
 def _arranged(numbered: list[Evidence], order: Literal["relevance", "edges"]) -> list[Evidence]:

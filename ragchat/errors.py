@@ -89,7 +89,7 @@ class UnknownCitation(ChatError, LookupError):
 
     Attributes:
         marker: The marker as given; cut after 16 characters, since it may come from a reply.
-        known: How many passages there are; valid numbers are 1 … known.
+        known: How many passages there are; without a ledger, valid numbers are 1 … known.
     """
 
     def __init__(self, marker: str, known: int) -> None:

@@ -5,6 +5,7 @@ snapshot → gate → transform → retrieve → validate → augment → write 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,8 +19,9 @@ from ragchat.augment import (
     augmentation_of,
     counter_of,
 )
+from ragchat.citations import CitationLedger
 from ragchat.conversation import ConversationQuery
-from ragchat.errors import InvalidAugmentation
+from ragchat.errors import InvalidAugmentation, InvalidCitations
 from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
 from ragchat.transforms.history import HistoryExpansionTransformer
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.options import FilterLike
     from ragchat_retrieval.trace import StageEvent
+    from ragchat_retrieval.values import Passage
 
 Gate: TypeAlias = Callable[[ConversationQuery], Awaitable[bool] | bool]
 """Says whether a turn needs retrieval at all."""
@@ -62,7 +65,8 @@ class Preparer:
 
     Raises:
         InvalidFilter: `scope` or `filter` is no filter.
-        InvalidSetting: A stage is not callable, the listener is async, or `top_k` is no integer.
+        InvalidSetting: A stage is not callable, the listener is async, `top_k` or `readmit` is no
+            integer, or the ledger is none.
     """
 
     retriever: AnyRetriever
@@ -91,6 +95,14 @@ class Preparer:
     top_k: int | None = field(default=None, kw_only=True)
     """Most candidates; None leaves it to the retriever."""
 
+    ledger: CitationLedger | None = field(default=None, kw_only=True)
+    """Keeps citation numbers over the turns of a conversation; the next turn takes the one of
+    ``prepared.retrieval``. None numbers each prompt from 1."""
+
+    readmit: int = field(default=0, kw_only=True)
+    """Most passages cited in earlier turns that are presented again after the new evidence, the
+    latest first, within the budget, and only inside of scope and filter; needs a ledger."""
+
     on_stage: Callable[[StageEvent], object] | None = field(default=None, kw_only=True)
     """Hears the start and the end of every stage."""
 
@@ -105,6 +117,7 @@ class Preparer:
         scope: FilterLike = None,
         filter: FilterLike | _Unset = _UNSET,
         top_k: int | _Unset | None = _UNSET,
+        ledger: CitationLedger | _Unset | None = _UNSET,
         deadline: float | _Unset | None = _UNSET,
         on_stage: Callable[[StageEvent], object] | _Unset | None = _UNSET,
     ) -> Preparer:
@@ -114,6 +127,7 @@ class Preparer:
             scope: Any form of a filter; ANDed with the present scope, which it can only narrow.
             filter: Any form of a filter; replaces the present one.
             top_k: Most candidates.
+            ledger: The conversation's numbers so far.
             deadline: Seconds for everything before the answer call; None is no limit.
             on_stage: Hears the start and the end of every stage.
 
@@ -123,7 +137,12 @@ class Preparer:
         """
         changed: dict[str, Any] = {
             name: value
-            for name, value in (("filter", filter), ("top_k", top_k), ("on_stage", on_stage))
+            for name, value in (
+                ("filter", filter),
+                ("top_k", top_k),
+                ("ledger", ledger),
+                ("on_stage", on_stage),
+            )
             if value is not _UNSET
         }
         if not isinstance(deadline, _Unset):
@@ -161,6 +180,10 @@ def _check_kinds(preparer: Preparer) -> None:
         raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
     if preparer.top_k is not None and type(preparer.top_k) is not int:
         raise InvalidSetting("top_k", "must be an integer, or None")
+    if not isinstance(preparer.ledger, CitationLedger | None):
+        raise InvalidSetting("ledger", "must be a CitationLedger, or None")
+    if type(preparer.readmit) is not int or preparer.readmit < 0:
+        raise InvalidSetting("readmit", "must be an integer, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +250,12 @@ class _Preparation:
 
     async def _augment(self, found: SearchResult) -> Augmentation:
         augmenter, request = self.preparer.augmenter, self.request
-        context = AugmentContext(model=request.model, count_tokens=counter_of(request.model))
+        context = AugmentContext(
+            model=request.model,
+            count_tokens=counter_of(request.model),
+            ledger=self.preparer.ledger,
+            earlier=self._earlier(found),
+        )
 
         async def augment() -> Augmentation:
             made: object = await call_stage(augmenter, request.question, found.candidates, context)
@@ -237,6 +265,30 @@ class _Preparation:
             "augment", augment, fallback=lambda: Augmentation(None), count=_counts
         )
 
+    def _earlier(self, found: SearchResult) -> tuple[Passage, ...]:
+        """Returns what of the earlier turns is presented again, if it is still allowed to be."""
+        options = self.preparer
+        if options.ledger is None:
+            return ()
+        bounds = options.filter & options.scope
+        here = {candidate.passage.id for candidate in found}
+        allowed = (
+            passage
+            for passage in options.ledger.recent()
+            if passage.id not in here and bounds.matches_passage(passage)
+        )
+        return tuple(itertools.islice(allowed, options.readmit))
+
+    def _ledger_after(self, augmentation: Augmentation) -> CitationLedger | None:
+        """Returns the next turn's ledger; numbers of another meaning are never let through."""
+        ledger = self.preparer.ledger
+        if ledger is None:
+            return None
+        try:
+            return ledger.admit(augmentation.citations)
+        except InvalidCitations as error:
+            raise InvalidAugmentation(f"the augmenter's numbers: {error}") from None
+
     def _written_back(self, augmentation: Augmentation, found: SearchResult) -> PreparedRequest:
         request, text = self.request, augmentation.text
         if text is not None and text != request.question:
@@ -244,6 +296,7 @@ class _Preparation:
         retrieval = Retrieval(
             candidates=found.candidates,
             citations=augmentation.citations,
+            ledger=self._ledger_after(augmentation),
             queries=found.queries,
             degraded=tuple(dict.fromkeys((*self.run.record.degraded, *found.degraded))),
             trace=self.run.record.trace(),
@@ -258,7 +311,10 @@ class _Preparation:
     def _unchanged(self, skipped: Skipped) -> PreparedRequest:
         record = self.run.record
         retrieval = Retrieval(
-            skipped=skipped, degraded=tuple(record.degraded), trace=record.trace()
+            ledger=self.preparer.ledger,
+            skipped=skipped,
+            degraded=tuple(record.degraded),
+            trace=record.trace(),
         )
         return PreparedRequest(self.request, self.request.question, retrieval)
 

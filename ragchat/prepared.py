@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ragchat.citations import Citations
+from ragchat.citations import CitationLedger, Citations
 from ragchat.errors import EmptyResponse
 from ragchat.upstream import StreamOwner
 from ragchat_retrieval.stages import call_stage
@@ -34,6 +34,9 @@ class Retrieval:
 
     citations: Citations = field(default_factory=Citations)
     """The passages presented to the model, by number."""
+
+    ledger: CitationLedger | None = None
+    """The conversation's ledger after this prompt, for the next turn; None without one."""
 
     queries: tuple[Query, ...] = ()
     """The queries that were searched, the main one first."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from ragchat.citations import CitationLedger
     from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import Retrieval
@@ -73,6 +74,8 @@ class PreparerOptions(TypedDict, total=False):
     scope: Filter
     filter: Filter
     top_k: int | None
+    ledger: CitationLedger | None
+    readmit: int
     on_stage: Callable[[StageEvent], object] | None
 
 
@@ -82,6 +85,7 @@ class RequestOptions(TypedDict, total=False):
     scope: FilterLike
     filter: FilterLike
     top_k: int | None
+    ledger: CitationLedger | None
     deadline: float | None
     on_stage: Callable[[StageEvent], object] | None
 

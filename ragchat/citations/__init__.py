@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragchat.citations.annotate import Annotation, URLCitation
 from ragchat.citations.citations import Citations, Mention
+from ragchat.citations.ledger import CitationLedger
 from ragchat.citations.renumber import Renumbered
 from ragchat.citations.scanner import Marker, Scanner, scan
 from ragchat.citations.stream import (
@@ -17,6 +18,7 @@ from ragchat.citations.stream import (
 
 __all__ = [
     "Annotation",
+    "CitationLedger",
     "CitationMode",
     "CitationStream",
     "Citations",

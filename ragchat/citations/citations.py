@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from ragchat.citations.annotate import annotation
 from ragchat.citations.renumber import Renumbered, renumbered_text
 from ragchat.citations.scanner import scan
-from ragchat.citations.stored import dump, load
+from ragchat.citations.stored import dumped, load_entries, load_form
 from ragchat.citations.stream import markdown_link, rewrite
 from ragchat.errors import InvalidCitations, UnknownCitation
 from ragchat_retrieval.values import Passage
@@ -45,7 +45,9 @@ class Mention:
 
 
 class Citations(Mapping[int, Passage]):
-    """The passages that a prompt presented, by number: an immutable map, usually 1 … n.
+    """The passages that a prompt presented, by number: an immutable map.
+
+    The numbers are 1 … n, or those of a `CitationLedger`, which may have gaps.
 
     Equal content is equal. What was retrieved, what was presented (this), and what an answer cited
     (`cited`) are three different lists.
@@ -196,7 +198,7 @@ class Citations(Mapping[int, Passage]):
 
     def to_json(self) -> str:
         """Returns a versioned JSON text of all passages with their numbers, without loss."""
-        return dump(self._passages)
+        return dumped(self._passages)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Citations:
@@ -205,4 +207,4 @@ class Citations(Mapping[int, Passage]):
         Raises:
             InvalidCitations: The text is of another version, or nothing of ours.
         """
-        return cls(load(text))
+        return cls(load_entries(load_form(text)))

@@ -22,28 +22,38 @@ _OPTIONAL_TEXTS = ("title", "source", "corpus")
 _FIELDS = frozenset(field.name for field in fields(Passage))
 
 
-def dump(passages: Mapping[int, Passage]) -> str:
-    """Returns numbered passages as JSON text, without loss."""
+def dumped(passages: Mapping[int, Passage], **more: object) -> str:
+    """Returns numbered passages as JSON text, without loss, with other members beside them."""
     stored = [{"number": number, **_stored(passage)} for number, passage in passages.items()]
-    return json.dumps({"version": VERSION, "citations": stored}, separators=(",", ":"))
+    form = {"version": VERSION, **more, "citations": stored}
+    return json.dumps(form, separators=(",", ":"))
 
 
-def load(text: str | bytes) -> dict[int, Passage]:
-    """Reads what `dump` wrote.
+def load_form(text: str | bytes) -> dict[str, Any]:
+    """Reads the outer object of what `dumped` wrote.
 
     Raises:
         InvalidCitations: The text is of another version, or nothing of ours.
     """
     try:
-        stored = json.loads(text)
+        form = json.loads(text)
     except (ValueError, RecursionError):
         raise InvalidCitations("stored citations are no JSON") from None
-    if not isinstance(stored, dict) or "version" not in stored:
+    if not isinstance(form, dict) or "version" not in form:
         raise InvalidCitations("stored citations have no version")
-    version = stored["version"]
+    version = form["version"]
     if type(version) is not int or version != VERSION:
         raise InvalidCitations(f"stored citations are of another version than {VERSION}")
-    entries = stored.get("citations")
+    return form
+
+
+def load_entries(form: dict[str, Any]) -> dict[int, Passage]:
+    """Reads the numbered passages of a form.
+
+    Raises:
+        InvalidCitations: They are damaged.
+    """
+    entries = form.get("citations")
     if not isinstance(entries, list):
         raise InvalidCitations("stored citations are damaged")
     loaded: dict[int, Passage] = {}

@@ -2,8 +2,8 @@
 
 - The current folder is empty.
 - ``AsyncOpenAI()`` and ``OpenAI()`` reach a server on this machine. Asked to answer, it cites the
-  first source: ``According to the documents: <its first sentence> [1]``. Asked for other wordings,
-  scores or a rewritten question, it answers in the form that was asked for.
+  first source by its number: ``According to the documents: <its first sentence> [1]``. Asked for
+  other wordings, scores or a rewritten question, it answers in the form that was asked for.
 - No setting of ragchat is set, so the embedder is the local model.
 """
 
@@ -41,7 +41,7 @@ def reply(request):
         return json.dumps({"query": json.loads(asked[1])})
     if evidence:
         first = re.split(r"(?<=[.!?])\s", str(evidence[0].get("content", "")))[0]
-        return f"According to the documents: {first} [1]"
+        return f"According to the documents: {first} [{evidence[0].get('citation', 1)}]"
     return "I do not know."
 
 
