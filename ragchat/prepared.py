@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ragchat.citations import CitationLedger, Citations
+from ragchat.citations import CitationLedger, Citations, markdown_link
 from ragchat.errors import EmptyResponse
+from ragchat.events import Sources, fold
+from ragchat.reading import EventReader
 from ragchat.upstream import StreamOwner
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.trace import Trace
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ragchat.access import Foreign
+    from ragchat.citations import CitationMode, LinkMaker
+    from ragchat.events import Answers, Event
     from ragchat.request import ChatRequest
     from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Query
@@ -87,6 +92,59 @@ class PreparedRequest:
         """Returns the streamed answer; nothing is sent before the first chunk is asked for."""
         return PreparedStream(create, self)
 
+    def events(
+        self,
+        create: Callable[..., Foreign],
+        *,
+        citations: CitationMode = "keep",
+        link: LinkMaker = markdown_link,
+    ) -> PreparedEvents:
+        """Returns the streamed answer as typed events; nothing is sent before the second is due.
+
+        Args:
+            create: As for `stream`. Usage comes if the request's ``stream_options`` ask for it.
+            citations: What becomes of the markers in the text; see `CitationStream`.
+            link: Writes the link of one number, with ``citations="link"``.
+
+        Raises:
+            InvalidSetting: There is no such mode.
+        """
+        reader = self.reader(citations=citations, link=link)
+        return PreparedEvents(self.stream(create), reader)
+
+    def answers(
+        self,
+        response: Foreign,
+        *,
+        citations: CitationMode = "keep",
+        link: LinkMaker = markdown_link,
+    ) -> Answers:
+        """Reads what `call` returned: the same that the events of a stream fold to.
+
+        Args:
+            response: The provider's object, or a mapping of its shape.
+            citations: What becomes of the markers in the text; see `CitationStream`.
+            link: Writes the link of one number, with ``citations="link"``.
+
+        Raises:
+            EmptyResponse: There is no response.
+            InvalidSetting: There is no such mode.
+        """
+        reader = self.reader(citations=citations, link=link)
+        return fold([*reader.start(), *reader.feed(response), *reader.finish()])
+
+    def reader(
+        self, *, citations: CitationMode = "keep", link: LinkMaker = markdown_link
+    ) -> EventReader:
+        """Returns what reads chunks, however they are got, into events; see `EventReader`."""
+        sources = Sources(
+            retrieved=self.retrieval.candidates,
+            presented=self.retrieval.citations,
+            degraded=self.retrieval.degraded,
+            skipped=self.retrieval.skipped,
+        )
+        return EventReader(sources, citations=citations, link=link)
+
     def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
         """Returns a copy with messages appended after the augmented one: rounds of tool calls.
 
@@ -131,6 +189,11 @@ class PreparedStream:
     def __aiter__(self) -> AsyncIterator[Foreign]:
         return self
 
+    @property
+    def closed(self) -> bool:
+        """Whether the stream has ended, failed or was closed."""
+        return self._closed
+
     async def __anext__(self) -> Foreign:
         if self._closed:
             raise StopAsyncIteration
@@ -171,3 +234,69 @@ class PreparedStream:
         owner = getattr(self, "_owner", None)
         if owner is not None:
             owner.abandon()
+
+
+class PreparedEvents:
+    """The events of a streamed answer; see `ragchat.events`.
+
+    It lives as `PreparedStream` does: use it with ``async with`` and ``async for``; the provider's
+    stream is opened after `Sources` and closed once, whatever happens.
+
+    Raises:
+        EmptyResponse: ``create`` returned no stream, or a stream without a chunk.
+        RuntimeError: Two tasks asked for an event at the same time.
+    """
+
+    def __init__(self, stream: PreparedStream, reader: EventReader) -> None:
+        self._stream = stream
+        self._reader = reader
+        self._ready: deque[Event] = deque(reader.start())
+        self._ended = False
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            self._ready.extend(await self._more())
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Closes the provider's stream; more than once is no error."""
+        self._end()
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+        await self._stream.__aexit__(kind, error, traceback)
+
+    async def _more(self) -> list[Event]:
+        try:
+            chunk = await anext(self._stream)
+        except StopAsyncIteration:
+            if self._ended:  # closed by another task meanwhile: the answer has not ended
+                return []
+            self._ended = True
+            return self._reader.finish()
+        except BaseException:
+            self._ended = self._stream.closed
+            raise
+        try:
+            return self._reader.feed(chunk)
+        except BaseException:  # such as one of the caller's own `link`
+            await self.aclose()
+            raise
+
+    def _end(self) -> None:
+        self._ended = True
+        self._ready.clear()

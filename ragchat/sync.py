@@ -12,6 +12,7 @@ from collections.abc import AsyncIterable, Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from ragchat.access import Foreign
+from ragchat.citations import markdown_link
 from ragchat.errors import EmptyResponse
 from ragchat.portal import current_portal, portal
 from ragchat.prepare import Preparer as AsyncPreparer
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    from ragchat.citations import CitationLedger
+    from ragchat.citations import CitationLedger, CitationMode, LinkMaker
+    from ragchat.events import Answers, Event
     from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import Retrieval
+    from ragchat.reading import EventReader
     from ragchat.transforms import ConversationTransformer
     from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.filters import Filter
@@ -42,7 +45,15 @@ if TYPE_CHECKING:
     from ragchat_retrieval.trace import StageEvent
     from ragchat_retrieval.values import Document, Query, Revision, SearchResult
 
-__all__ = ["HybridIndex", "PreparedRequest", "PreparedStream", "Preparer", "open_index", "run"]
+__all__ = [
+    "HybridIndex",
+    "PreparedEvents",
+    "PreparedRequest",
+    "PreparedStream",
+    "Preparer",
+    "open_index",
+    "run",
+]
 
 T = TypeVar("T")
 
@@ -147,6 +158,27 @@ class PreparedRequest:
         """As `ragchat.PreparedRequest.stream`, for ``with`` and ``for``."""
         return PreparedStream(create, self._prepared)
 
+    def events(
+        self,
+        create: Callable[..., Foreign],
+        *,
+        citations: CitationMode = "keep",
+        link: LinkMaker = markdown_link,
+    ) -> PreparedEvents:
+        """As `ragchat.PreparedRequest.events`, for ``with`` and ``for``."""
+        reader = self._prepared.reader(citations=citations, link=link)
+        return PreparedEvents(self.stream(create), reader)
+
+    def answers(
+        self,
+        response: Foreign,
+        *,
+        citations: CitationMode = "keep",
+        link: LinkMaker = markdown_link,
+    ) -> Answers:
+        """As `ragchat.PreparedRequest.answers`."""
+        return self._prepared.answers(response, citations=citations, link=link)
+
     def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
         """As `ragchat.PreparedRequest.with_messages`."""
         return PreparedRequest(self._prepared.with_messages(extra))
@@ -182,6 +214,44 @@ class PreparedStream(Iterator[Foreign]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class PreparedEvents(Iterator["Event"]):
+    """The events of a streamed answer, for ``with`` and ``for``; see `ragchat.events`.
+
+    It lives as `PreparedStream` does.
+    """
+
+    def __init__(self, stream: PreparedStream, reader: EventReader) -> None:
+        self._stream = stream
+        self._events = _read(stream, reader)
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Closes the provider's stream; more than once is no error."""
+        self._events.close()
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _read(stream: PreparedStream, reader: EventReader) -> Generator[Event, None, None]:
+    yield from reader.start()
+    with stream:
+        for chunk in stream:
+            yield from reader.feed(chunk)
+    yield from reader.finish()
 
 
 def _in_this_thread(

@@ -40,6 +40,32 @@ async def wrap_a_call(messages: list[dict[str, str]]) -> str:
         return text
 
 
+async def stream_events(prepared: ragchat.PreparedRequest, create: Any) -> str:
+    """Events, and the answer that they fold to."""
+    folding = ragchat.EventFold()
+    async with prepared.events(create, citations="link", link=lambda n, p: f"{n}{p.id}") as events:
+        assert_type(events, ragchat.PreparedEvents)
+        async for event in events:
+            folding.add(event)
+            match event:
+                case ragchat.Sources():
+                    assert_type(event.presented, ragchat.Citations)
+                case ragchat.Citation(passages=passages):
+                    assert_type(passages, tuple[ragchat.Passage, ...])
+                case ragchat.Finished():
+                    assert_type(event.annotations, tuple[ragchat.Annotation, ...])
+                case _:
+                    assert_type(event.choice, int | None)
+    answers = prepared.answers(await prepared.call(create))
+    assert_type(answers, ragchat.Answers)
+    assert_type(answers.choices[0].cited, dict[int, ragchat.Passage])
+    text, citations = prepared.retrieval.citations.renumber(answers.choices[0].content)
+    assert_type(citations, ragchat.Citations)
+    ledger = prepared.retrieval.ledger or ragchat.CitationLedger()
+    assert_type(ledger.cite(answers.choices[0].cited), ragchat.CitationLedger)
+    return text
+
+
 async def search(index: ragchat.HybridIndex) -> None:
     """Searching with options, filters and explanations."""
     result = await index.search("leave", top_k=3, filter={"team": "hr"}, explain=True)
