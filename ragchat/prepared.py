@@ -10,6 +10,7 @@ from ragchat.citations import CitationLedger, Citations, markdown_link
 from ragchat.errors import EmptyResponse
 from ragchat.events import Sources, fold
 from ragchat.reading import EventReader
+from ragchat.responses import responses_kwargs
 from ragchat.upstream import StreamOwner
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.trace import Trace
@@ -76,6 +77,18 @@ class PreparedRequest:
     def request(self) -> dict[str, Any]:
         """The keyword arguments for ``create``, copied anew each time."""
         return self._request.kwargs()
+
+    @property
+    def responses_request(self) -> dict[str, Any]:
+        """The keyword arguments for ``client.responses.create``: the same request in its words.
+
+        System messages become developer messages, the response is not stored unless the request
+        says ``store=True``, and citations are those of any other answer.
+
+        Raises:
+            InvalidRequest: The Responses API cannot say something of it, such as ``stop``.
+        """
+        return responses_kwargs(self._request.kwargs())
 
     async def call(self, create: Callable[..., Foreign]) -> Foreign:
         """Makes the answer call, without ``stream``, and returns the provider's object as it came.

@@ -134,6 +134,11 @@ class PreparedRequest:
         return self._prepared.request
 
     @property
+    def responses_request(self) -> dict[str, Any]:
+        """As `ragchat.PreparedRequest.responses_request`."""
+        return self._prepared.responses_request
+
+    @property
     def question(self) -> str:
         """The user's own words."""
         return self._prepared.question

@@ -29,6 +29,7 @@ Scripted: TypeAlias = Behaviour | Callable[[RecordedRequest], Any]
 CHAT = "/chat/completions"
 EMBEDDINGS = "/embeddings"
 MODELS = "/models"
+RESPONSES = "/responses"
 
 
 class LoopbackOpenAI:
@@ -55,7 +56,11 @@ class LoopbackOpenAI:
         embed: Callable[[str], Sequence[float]] | None = None,
         models: Sequence[str] = ("scripted",),
     ) -> None:
-        self._scripts: dict[str, deque[Scripted]] = {CHAT: deque(script), EMBEDDINGS: deque()}
+        self._scripts: dict[str, deque[Scripted]] = {
+            CHAT: deque(script),
+            EMBEDDINGS: deque(),
+            RESPONSES: deque(),
+        }
         self._default = default
         self._embed = embed or (lambda text: hashed_embedding(text, dimension))
         self._models = tuple(models)
@@ -90,7 +95,13 @@ class LoopbackOpenAI:
             return len(self._connections)
 
     def script(self, *behaviours: Scripted, path: str = CHAT) -> None:
-        """Adds behaviours to the script of an endpoint (``/chat/completions``, ``/embeddings``)."""
+        """Adds behaviours to the script of an endpoint.
+
+        Args:
+            *behaviours: One per request. ``/responses`` has no shape of its own: it takes a mapping
+                for the JSON body, a `Raw` or a `Failure`, and answers 404 without a script.
+            path: ``/chat/completions``, ``/embeddings`` or ``/responses``.
+        """
         with self._news:
             self._scripts[path].extend(behaviours)
 

@@ -187,3 +187,66 @@ async def test_over_three_turns_a_passage_keeps_its_number_and_can_be_cited_agai
     ledger = CitationLedger.from_json(stored)
     assert ledger.citations == {1: LEAVE, 2: DESK, 3: CARRY}
     assert ledger.recent() == (LEAVE, CARRY)
+
+
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "status": "completed",
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "output": [
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "25 days [1].", "annotations": []}],
+        }
+    ],
+}
+
+
+async def test_the_request_goes_to_the_responses_api_with_its_evidence_and_citations():
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": None, "tool_calls": [tool_call("f", '{"a": 1}')]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "7"},
+    ]
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    with LoopbackOpenAI() as server:
+        server.script(RESPONSE, path="/responses")
+        async with client(server) as api:
+            prepared = await finding(LEAVE).prepare(
+                model="m",
+                messages=[*history, *MESSAGES],
+                tools=[tool],
+                max_completion_tokens=9,
+                temperature=0,
+            )
+            response = await api.responses.create(**prepared.responses_request)
+        (request,) = server.requests
+    assert request.path == "/v1/responses"
+    question = prepared.request["messages"][-1]["content"]
+    assert LEAVE.text in question
+    assert request.json == {
+        "model": "m",
+        "input": [
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": "hello"},
+            {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a": 1}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": "7"},
+            {"role": "user", "content": question},
+        ],
+        "tools": [
+            {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+        ],
+        "max_output_tokens": 9,
+        "temperature": 0,
+        "store": False,
+    }
+    assert prepared.retrieval.citations.cited(response.output_text) == {1: LEAVE}

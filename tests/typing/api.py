@@ -63,6 +63,7 @@ async def stream_events(prepared: ragchat.PreparedRequest, create: Any) -> str:
     assert_type(citations, ragchat.Citations)
     ledger = prepared.retrieval.ledger or ragchat.CitationLedger()
     assert_type(ledger.cite(answers.choices[0].cited), ragchat.CitationLedger)
+    assert_type(prepared.responses_request, dict[str, Any])
     return text
 
 
