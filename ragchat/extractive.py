@@ -7,28 +7,28 @@ followed by the number of its passage.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragchat_retrieval.chunking.sentences import sentence_spans
+from ragchat.sentences import sentences_of
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
-from ragchat_retrieval.values import Passage, Query, Span
+from ragchat_retrieval.values import Passage, Query
 from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from ragchat.sentences import Sentence
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.ports import Embedder
-    from ragchat_retrieval.values import Candidate
+    from ragchat_retrieval.values import Candidate, Span
 
     Evidence = Mapping[int, Passage] | Sequence[Candidate]
 
@@ -58,10 +58,6 @@ _SAME = 0.8
 _SAID = 0.8
 """Share of a sentence's terms in an earlier turn from which it was said already."""
 
-_MARKUP = re.compile(r"\A(?:[-*+>]|\d+[.)])\s+")
-_CODE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
-_HEADING = re.compile(r"\s*#{1,6}\s")
-
 
 @dataclass(frozen=True, slots=True)
 class SupportingSentence:
@@ -89,15 +85,6 @@ class ExtractiveAnswer:
 
     sentences: tuple[SupportingSentence, ...] = ()
     """In the order of the evidence."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sentence:
-    text: str
-    citation: int
-    span: Span
-    terms: frozenset[str]
-    above: frozenset[str]
 
 
 async def extractive_answer(
@@ -136,18 +123,20 @@ async def extractive_answer(
         raise InvalidSetting("max_sentences", "must be at least 1")
     query = question if isinstance(question, Query) else Query(question)
     said = [frozenset(analyzer.terms(context.text)) for context in query.context]
-    sentences = [
-        sentence
-        for sentence in _sentences(_numbered(evidence), analyzer)
-        if all(len(sentence.terms & turn) < _SAID * len(sentence.terms) for turn in said)
+    numbered = [
+        (number, sentence)
+        for number, passage in _numbered(evidence)
+        for sentence in sentences_of(passage, analyzer)
+        if all(len(sentence.distinct & turn) < _SAID * len(sentence.distinct) for turn in said)
     ]
+    sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
     if embedder is not None and sentences:
         cosines = await _cosines(query, [s.text for s in sentences], embedder)
         scores = [(a + max(0.0, b)) / 2 for a, b in zip(scores, cosines, strict=True)]
     ranked = [
-        (score / (1 + _RANK_DISCOUNT * (sentence.citation - 1)), sentence)
-        for score, sentence in zip(scores, sentences, strict=True)
+        (score / (1 + _RANK_DISCOUNT * (number - 1)), number, sentence)
+        for score, (number, sentence) in zip(scores, numbered, strict=True)
     ]
     chosen = _choose(ranked, max_sentences)
     if not chosen:
@@ -162,25 +151,6 @@ def _numbered(evidence: Evidence) -> list[tuple[int, Passage]]:
     return list(enumerate((candidate.passage for candidate in evidence), 1))
 
 
-def _sentences(passages: Sequence[tuple[int, Passage]], analyzer: Analyzer) -> Iterator[_Sentence]:
-    for number, passage in passages:
-        above = frozenset(analyzer.terms("\n".join([passage.title or "", *passage.headings])))
-        offset = passage.span.start if passage.span is not None else 0
-        code = [match.span() for match in _CODE.finditer(passage.text)]
-        for start, end in sentence_spans(passage.text):
-            raw = passage.text[start:end]
-            if _HEADING.match(raw) or any(start < last and first < end for first, last in code):
-                continue
-            text = _readable(raw)
-            if terms := frozenset(analyzer.terms(text)):
-                yield _Sentence(text, number, Span(offset + start, offset + end), terms, above)
-
-
-def _readable(raw: str) -> str:
-    text = " ".join(_MARKUP.sub("", raw.strip(), count=1).split())
-    return text.strip("| ") if text.startswith("|") else text
-
-
 def _weights(query: Query, analyzer: Analyzer) -> dict[str, float]:
     """Returns the query's terms with their weights: 1 for its own, less for the conversation's."""
     weights = dict.fromkeys(analyzer.terms(query.lexical or query.text), 1.0)
@@ -190,7 +160,7 @@ def _weights(query: Query, analyzer: Analyzer) -> dict[str, float]:
     return weights
 
 
-def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[_Sentence]) -> list[float]:
+def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[Sentence]) -> list[float]:
     """Returns for each sentence the share of the weighted terms that it holds, 0 … 1.
 
     A term of which no sentence knows counts like one that a single sentence holds. Headings say
@@ -199,16 +169,16 @@ def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[_Sentence]
     """
     total = len(sentences)
     asked = {term for term, weight in weights.items() if weight >= 1}
-    found = Counter(term for sentence in sentences for term in sentence.terms if term in weights)
+    found = Counter(term for sentence in sentences for term in sentence.distinct if term in weights)
     value = {
         term: weight * math.log(1 + total / max(found[term], 1)) for term, weight in weights.items()
     }
     whole = sum(value.values()) or 1.0
     scores = []
     for sentence in sentences:
-        own = sum(value[term] for term in sentence.terms if term in value)
-        above = sum(value[term] for term in sentence.above - sentence.terms if term in value)
-        relevant = own and not asked.isdisjoint(sentence.terms | sentence.above)
+        own = sum(value[term] for term in sentence.distinct if term in value)
+        above = sum(value[term] for term in sentence.above - sentence.distinct if term in value)
+        relevant = own and not asked.isdisjoint(sentence.distinct | sentence.above)
         scores.append((own + _HEADING_CREDIT * above) / whole if relevant else 0.0)
     return scores
 
@@ -222,19 +192,19 @@ async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[f
     return [float(cosine) for cosine in passages @ main]
 
 
-def _choose(ranked: Sequence[tuple[float, _Sentence]], limit: int) -> list[SupportingSentence]:
+def _choose(ranked: Sequence[tuple[float, int, Sentence]], limit: int) -> list[SupportingSentence]:
     """Takes the best distinct sentences and puts them into the order of the evidence."""
-    best = max((score for score, _ in ranked), default=0.0)
+    best = max((score for score, _, _ in ranked), default=0.0)
     floor = max(_LEAST, _NEAR_BEST * best)
-    taken: list[tuple[float, _Sentence]] = []
-    for score, sentence in sorted(ranked, key=lambda item: -item[0]):
+    taken: list[tuple[float, int, Sentence]] = []
+    for score, number, sentence in sorted(ranked, key=lambda item: -item[0]):
         if score < floor or len(taken) == limit:
             break
-        if all(_similarity(sentence.terms, other.terms) < _SAME for _, other in taken):
-            taken.append((score, sentence))
+        if all(_similarity(sentence.distinct, other.distinct) < _SAME for _, _, other in taken):
+            taken.append((score, number, sentence))
     return [
-        SupportingSentence(sentence.text, sentence.citation, sentence.span, min(score, 1.0))
-        for score, sentence in sorted(taken, key=lambda item: (item[1].citation, item[1].span))
+        SupportingSentence(sentence.text, number, sentence.span, min(score, 1.0))
+        for score, number, sentence in sorted(taken, key=lambda item: (item[1], item[2].span))
     ]
 
 

@@ -1,0 +1,169 @@
+"""Having a chat model judge many items: prompts under a token budget, one strict verdict an item.
+
+Items go to the model as data with indices from 0. A reply counts only if it holds every index
+exactly once; anything else is an error that names the fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ragchat.json_search import first_json
+from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.policy import gather
+from ragchat_retrieval.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ragchat.conversation import TokenCounter
+    from ragchat_retrieval.errors import RagchatError
+
+    Malformed = Callable[[str], RagchatError]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+_NAMEABLE = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How many items go into one prompt, and how many prompts are out at a time.
+
+    Raises:
+        InvalidSetting: The budget or the number of calls at a time is not positive.
+    """
+
+    max_prompt_tokens: int = 8000
+    """Most tokens of one prompt. An item that is longer by itself goes alone."""
+
+    count: TokenCounter = field(default=count_tokens)
+    """Counts them; by default exactly, in ``o200k_base``."""
+
+    concurrency: int = 4
+    """Most calls at a time."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_prompt_tokens", "concurrency"):
+            if getattr(self, name) < 1:
+                raise InvalidSetting(name, "must be 1 or more")
+
+    async def judge(
+        self,
+        items: Sequence[T],
+        *,
+        render: Callable[[Sequence[T]], str],
+        ask: Callable[[str], Awaitable[str]],
+        parse: Callable[[str, int], list[V]],
+    ) -> list[V]:
+        """Returns a verdict for each item, in order; asks nothing without items.
+
+        Args:
+            items: What to judge.
+            render: Writes the prompt for a run of items.
+            ask: Sends a prompt and returns the reply.
+            parse: Reads a reply about that many items; its errors pass through.
+        """
+        limit = asyncio.Semaphore(self.concurrency)
+
+        async def judged(batch: Sequence[T]) -> list[V]:
+            async with limit:
+                reply = await ask(render(batch))
+            return parse(reply, len(batch))
+
+        batches = await asyncio.to_thread(self._batches, items, render)
+        return [verdict for verdicts in await gather(*map(judged, batches)) for verdict in verdicts]
+
+    def _batches(
+        self, items: Sequence[T], render: Callable[[Sequence[T]], str]
+    ) -> list[Sequence[T]]:
+        """Cuts the items into runs whose finished prompts fit the budget."""
+        batches: list[Sequence[T]] = []
+        rest = list(items)
+        while rest:
+            size = self._fitting(rest, render)
+            batches.append(rest[:size])
+            rest = rest[size:]
+        return batches
+
+    def _fitting(self, items: Sequence[T], render: Callable[[Sequence[T]], str]) -> int:
+        """Returns how many of the first items fit one prompt, at least 1."""
+        low, high = 1, len(items)
+        middle = high
+        while low < high:
+            if self.count(render(items[:middle])) <= self.max_prompt_tokens:
+                low = middle
+            else:
+                high = middle - 1
+            middle = (low + high + 1) // 2
+        return low
+
+
+def by_index(
+    reply: str,
+    name: str,
+    count: int,
+    *,
+    read: Callable[[dict[str, Any], int], V],
+    malformed: Malformed,
+) -> list[V]:
+    """Returns what a reply ``{"name": [{"index": 0, …}, …]}`` says of each index, in their order.
+
+    The first complete JSON value is read; fences and prose around it are ignored, and nothing is
+    repaired. Indices must be exactly the integers 0 … count − 1, where ``1.0`` and booleans are
+    none.
+
+    Args:
+        reply: What the model said.
+        name: Key of the list.
+        count: How many items were asked about.
+        read: Reads an entry, whose index it is given.
+        malformed: Makes the error of a fault; nothing of the reply is told but an index.
+
+    Raises:
+        RagchatError: What `malformed` made, for anything else than one entry an index.
+    """
+    said: dict[int, V] = {}
+    for position, entry in enumerate(_entries(reply, name, malformed)):
+        if not isinstance(entry, dict):
+            raise malformed(f"entry {position} is no object")
+        index = entry.get("index")
+        if type(index) is not int:
+            raise malformed(f"entry {position} has no integer index but {kind_of(index)}")
+        if not 0 <= index < count:
+            named = str(index) if abs(index) < _NAMEABLE else "of many digits"
+            raise malformed(f"index {named} lies outside 0 … {count - 1}")
+        if index in said:
+            raise malformed(f"index {index} occurs twice")
+        said[index] = read(entry, index)
+    for index in range(count):
+        if index not in said:
+            raise malformed(f"index {index} of 0 … {count - 1} is missing")
+    return [said[index] for index in range(count)]
+
+
+def _entries(reply: str, name: str, malformed: Malformed) -> list[Any]:
+    """Returns the list in the first complete JSON value of a reply."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise malformed("a key occurs twice in one object")
+        return found
+
+    value = first_json(reply, pairs=unique)
+    if value is None:
+        raise malformed("the reply holds no JSON object")
+    entries = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(entries, list):
+        raise malformed(f"the reply is no object with a list of {name}")
+    return entries
+
+
+def kind_of(value: object) -> str:
+    """Returns what kind of value a reply holds where another one belongs, for an error."""
+    kinds = {bool: "a boolean", str: "a string", float: "a fraction", type(None): "nothing"}
+    return kinds.get(type(value), "another kind of value")
