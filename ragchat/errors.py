@@ -18,6 +18,7 @@
         │   ├── TruncatedModelOutput    the model stopped at its length limit
         │   ├── FilteredModelOutput     the provider's content filter stopped it
         │   └── RefusedModelOutput      the model refused
+        ├── MalformedVerdicts           a model's verdicts on claims are not one for each
         ├── EmptyExpansion              an expansion brought no usable variant
         └── InvalidExpansion            an expansion brought fewer variants than asked for
 
@@ -166,6 +167,13 @@ class RefusedModelOutput(ModelReplyError):
     """The model refused to answer."""
 
     problem = "the model refused"
+
+
+class MalformedVerdicts(ChatError, ValueError):
+    """A chat model's reply is not exactly one known verdict per claim.
+
+    Names the fault (an index, a count), never the reply's content.
+    """
 
 
 class EmptyExpansion(ChatError):

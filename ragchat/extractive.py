@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragchat.sentences import sentences_of
+from ragchat.sentences import ABOVE_CREDIT, sentences_of
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 NO_SUPPORT = "Nothing in the documents found answers this."
 """The text of an answer without sentences."""
-
-_HEADING_CREDIT = 0.7
-"""What a question's term counts that stands only in the title or headings above a sentence."""
 
 _RANK_DISCOUNT = 0.35
 """By how much a sentence's score falls with each place of its passage in the evidence."""
@@ -179,7 +176,7 @@ def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[Sentence])
         own = sum(value[term] for term in sentence.distinct if term in value)
         above = sum(value[term] for term in sentence.above - sentence.distinct if term in value)
         relevant = own and not asked.isdisjoint(sentence.distinct | sentence.above)
-        scores.append((own + _HEADING_CREDIT * above) / whole if relevant else 0.0)
+        scores.append((own + ABOVE_CREDIT * above) / whole if relevant else 0.0)
     return scores
 
 

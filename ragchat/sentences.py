@@ -1,7 +1,4 @@
-"""The sentences of a passage, with what stands above them and where they stand in the document.
-
-Headings and code are no sentences: a heading says what the sentences under it are about.
-"""
+"""The sentences of a passage, with what stands above them and where they stand in the document."""
 
 from __future__ import annotations
 
@@ -20,6 +17,9 @@ if TYPE_CHECKING:
 
 HEADING = re.compile(r"\s*#{1,6}\s")
 """Begins a line that is a heading."""
+
+ABOVE_CREDIT = 0.7
+"""What a term counts that stands only in the title or headings above a sentence."""
 
 _MARKUP = re.compile(r"\A(?:[-*+>]|\d+[.)])\s+")
 _CODE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
@@ -48,12 +48,13 @@ class Sentence:
         object.__setattr__(self, "distinct", frozenset(self.terms))
 
 
-def sentences_of(passage: Passage, analyzer: Analyzer) -> Iterator[Sentence]:
+def sentences_of(passage: Passage, analyzer: Analyzer, *, prose: bool = True) -> Iterator[Sentence]:
     """Yields the sentences of a passage that have terms, in order.
 
     Args:
         passage: The passage.
         analyzer: Analysis of words; that of the index.
+        prose: Leaves out headings, which say what the sentences under them are about, and code.
     """
     above = frozenset(analyzer.terms("\n".join([passage.title or "", *passage.headings])))
     offset = passage.span.start if passage.span is not None else 0
@@ -63,7 +64,7 @@ def sentences_of(passage: Passage, analyzer: Analyzer) -> Iterator[Sentence]:
         raw = passage.text[start:end]
         while block < len(code) and code[block][1] <= start:
             block += 1
-        if HEADING.match(raw) or (block < len(code) and code[block][0] < end):
+        if prose and (HEADING.match(raw) or (block < len(code) and code[block][0] < end)):
             continue
         text = readable(raw)
         if terms := tuple(analyzer.terms(text)):

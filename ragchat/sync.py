@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from ragchat.access import Foreign
 from ragchat.citations import markdown_link
+from ragchat.citations import verify as verify_async
 from ragchat.errors import EmptyResponse
 from ragchat.portal import current_portal, portal
 from ragchat.prepare import Preparer as AsyncPreparer
@@ -22,12 +23,14 @@ from ragchat_retrieval.stages import is_async_callable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
     from ragchat.citations import CitationLedger, CitationMode, LinkMaker
     from ragchat.events import Answers, Event
+    from ragchat.citations import Citations, ClaimJudge, Verification
+    from ragchat.models import ChatModel
     from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import Retrieval
@@ -38,12 +41,13 @@ if TYPE_CHECKING:
     from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.index import HybridIndex as AsyncHybridIndex
     from ragchat_retrieval.ingest.report import IngestReport
+    from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
     from ragchat_retrieval.policy import Policy
     from ragchat_retrieval.ports import Embedder, Splitter
     from ragchat_retrieval.trace import StageEvent
-    from ragchat_retrieval.values import Document, Query, Revision, SearchResult
+    from ragchat_retrieval.values import Document, Passage, Query, Revision, SearchResult
 
 __all__ = [
     "HybridIndex",
@@ -53,6 +57,7 @@ __all__ = [
     "Preparer",
     "open_index",
     "run",
+    "verify",
 ]
 
 T = TypeVar("T")
@@ -397,3 +402,19 @@ def open_index(
         url, corpus=corpus, embedder=embedder, splitter=splitter, read_only=read_only
     )
     return HybridIndex(run(opening))
+
+
+class VerifyOptions(TypedDict, total=False):
+    """The keyword options of `verify`; see `ragchat.verify` for what they mean."""
+
+    embedder: Embedder | None
+    model: ChatModel | ClaimJudge | None
+    on_error: Literal["raise", "skip"]
+    analyzer: Analyzer
+
+
+def verify(
+    text: str, citations: Citations | Mapping[int, Passage], **options: Unpack[VerifyOptions]
+) -> Verification:
+    """As `ragchat.verify`."""
+    return run(verify_async(text, citations, **options))

@@ -24,12 +24,25 @@ __all__ = [
     "Citations",
     "Emitted",
     "LinkMaker",
+from ragchat.citations.judge import ClaimJudge
+from ragchat.citations.scanner import Marker, Scanner, scan
+from ragchat.citations.verification import CheckedClaim, Support, Verification
+from ragchat.citations.verify import verify
+
+__all__ = [
+    "Annotation",
+    "CheckedClaim",
+    "Citations",
+    "ClaimJudge",
     "Marker",
     "Mention",
     "Placed",
     "Renumbered",
     "Scanner",
+    "Support",
     "URLCitation",
     "markdown_link",
+    "Verification",
     "scan",
+    "verify",
 ]

@@ -165,6 +165,11 @@ class Scanner:
         """Offset up to which everything is decided; what follows may begin a marker."""
         return self._settled
 
+    @property
+    def in_fence(self) -> bool:
+        """Whether what was read so far ends inside fenced code."""
+        return self._mode == self._in_fence
+
     def feed(self, text: str) -> list[Marker]:
         """Takes the next piece of the text and returns the markers that are now certain."""
         return self._scan(self._rest + text)

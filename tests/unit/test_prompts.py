@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragchat import ChatModel
+from ragchat import ChatModel, ClaimJudge
 from ragchat.errors import InvalidPrompt
 from ragchat.expansion import MultiQueryExpander
 from ragchat.prompts import Prompt
@@ -31,6 +31,7 @@ PACKAGED = {
     "hyde": ("query",),
     "expand": ("number", "query"),
     "rerank": ("query", "documents"),
+    "verify": ("claims", "passages"),
 }
 MODEL = ChatModel(ScriptedChatModel().create, model="m")
 STAGES = {
@@ -40,6 +41,7 @@ STAGES = {
     "hyde": lambda **options: HydeTransformer(MODEL, **options),
     "expand": lambda **options: MultiQueryExpander(MODEL, **options),
     "rerank": lambda **options: LLMReranker(MODEL, **options),
+    "verify": lambda **options: ClaimJudge(MODEL, **options),
 }
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.values import Span
 
-_CLOSERS = "\"'\u2019\u201d\u00bb\u203a)\\]}\u300d\u300f\u3011\uff09\u3015\u3009\u300b\uff3d"
+CLOSERS = "\"'\u2019\u201d\u00bb\u203a)\\]}\u300d\u300f\u3011\uff09\u3015\u3009\u300b\uff3d"
+"""Quotes and brackets that close after a stop; escaped for a character class of a pattern."""
+
 _OPENERS = "\"'\u2018\u201c\u201e\u00ab\u2039(\\[{"
 
 # Stops after which no space is needed: ideographic and full-width, danda, Ethiopic, Burmese, Khmer,
@@ -36,8 +38,11 @@ _DIRECT = "\u3002\uff01\uff1f\uff61\u0964\u0965\u1362\u104b\u17d4\u17d5\u0f0d\u0
 # the double marks.
 _SPACED = ".!?\u2026\u061f\u06d4\u203c\u2047\u2048\u2049"
 
+STOPS = _DIRECT + _SPACED
+"""Every mark that can end a sentence; escaped for a character class of a pattern."""
+
 _CANDIDATE = re.compile(
-    rf"(?P<stop>[{_DIRECT}{_SPACED}]++)[{_CLOSERS}]*+"
+    rf"(?P<stop>[{STOPS}]++)[{CLOSERS}]*+"
     r"|(?P<line>(?>\r\n|\r|\n)[^\S\r\n]*+)"
 )
 _DIRECT_STOP = re.compile(rf"[{_DIRECT}]")
