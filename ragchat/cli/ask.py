@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ragchat.access import Foreign, read
+from ragchat.cli.checking import show_verification, verification_record
 from ragchat.cli.options import (
     DEFAULT_CORPUS,
     DEFAULT_INDEX,
@@ -31,9 +32,11 @@ from ragchat_retrieval.errors import RagchatError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ragchat.citations import Verification
     from ragchat.prepared import PreparedRequest
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.index import HybridIndex
+    from ragchat_retrieval.ports import Embedder
 
 NO_MODEL = (
     "no chat model is configured (--model or RAGCHAT_MODEL): "
@@ -69,6 +72,9 @@ def ask(
     max_context_tokens: Annotated[
         int, typer.Option(min=1, help="Most tokens of evidence in the prompt.")
     ] = 2000,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also show for each sentence what supports it.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Answer a question from the documents, each claim with its source."""
@@ -86,6 +92,7 @@ def ask(
         top_k=top_k,
         bounds=bounds,
         budget=max_context_tokens,
+        check=verify,
     )
     run(work, face)
 
@@ -123,6 +130,7 @@ async def _ask(
     top_k: int,
     bounds: Filter,
     budget: int,
+    check: bool,
 ) -> None:
     from ragchat.augment import ContextualAugmenter  # noqa: PLC0415 - --help stays quick
     from ragchat.prepare import Preparer  # noqa: PLC0415 - as above
@@ -140,7 +148,25 @@ async def _ask(
                 face.line(answer.text)
         else:
             answer = await converse(face, prepared)
-    show_sources(face, prepared, answer, model)
+        checked = await verified(answer.text, prepared, opened_index) if check else None
+    show_sources(face, prepared, answer, model, checked)
+
+
+async def semantic(index: HybridIndex) -> Embedder | None:
+    """Returns the index's embedder, if its passages have vectors."""
+    return index.embedder if (await index.describe()).vectors else None
+
+
+async def verified(text: str, prepared: PreparedRequest, index: HybridIndex) -> Verification:
+    """Checks an answer against the passages that its prompt presented."""
+    from ragchat.citations import verify  # noqa: PLC0415 - --help stays quick
+
+    return await verify(
+        text,
+        prepared.retrieval.citations,
+        embedder=await semantic(index),
+        analyzer=index.analyzer,
+    )
 
 
 async def extract(prepared: PreparedRequest, index: HybridIndex) -> str:
@@ -149,9 +175,8 @@ async def extract(prepared: PreparedRequest, index: HybridIndex) -> str:
 
     retrieval = prepared.retrieval
     query = retrieval.queries[0] if retrieval.queries else prepared.question
-    semantic = index.embedder if (await index.describe()).vectors else None
     answer = await extractive_answer(
-        query, retrieval.citations, embedder=semantic, analyzer=index.analyzer
+        query, retrieval.citations, embedder=await semantic(index), analyzer=index.analyzer
     )
     return answer.text
 
@@ -226,8 +251,14 @@ async def pieces_of(chunks: AsyncIterator[Foreign]) -> AsyncIterator[Answer]:
                 yield Answer(text, read(choice, "finish_reason"))
 
 
-def show_sources(face: Face, prepared: PreparedRequest, answer: Answer, model: str | None) -> None:
-    """Shows the sources that an answer cites, or the whole as JSON."""
+def show_sources(
+    face: Face,
+    prepared: PreparedRequest,
+    answer: Answer,
+    model: str | None,
+    checked: Verification | None = None,
+) -> None:
+    """Shows the sources that an answer cites and what supports it, or the whole as JSON."""
     retrieval = prepared.retrieval
     citations = retrieval.citations
     cited = citations.cited(answer.text)
@@ -245,6 +276,7 @@ def show_sources(face: Face, prepared: PreparedRequest, answer: Answer, model: s
                     for number, passage in citations.items()
                 ],
                 "unknown_citations": unknown,
+                "verification": None if checked is None else verification_record(checked),
                 "queries": [query_record(query) for query in retrieval.queries],
                 "degraded": degraded_records(retrieval.degraded),
                 "note": NO_MODEL if model is None else None,
@@ -256,6 +288,8 @@ def show_sources(face: Face, prepared: PreparedRequest, answer: Answer, model: s
     for number, passage in sorted(cited.items()):
         face.line(f"[{number}] {heading(passage)}", "bold")
         face.show(Text(place(passage), style="dim"), indent=4)
+    if checked is not None:
+        show_verification(face, checked, citations)
     if unknown:
         face.note(f"the answer cites {unknown}: no such source")
     if model is None:

@@ -449,6 +449,38 @@ def test_with_a_model_json_holds_the_whole(filled):
     assert [source["cited"] for source in told["sources"]][:2] == [True, False]
 
 
+def test_verify_shows_for_each_sentence_what_supports_it(filled):
+    with LoopbackOpenAI(default="It makes 62 dB [1]. It is free of rust [9]. It runs on gas.") as s:
+        env = {"OPENAI_BASE_URL": s.base_url, "OPENAI_API_KEY": "k"}
+        options = ["--verify", "--model", "m"]
+        done = filled("ask", "How loud is the quietest grinder?", *options, **env)
+        told = filled.json("ask", "How loud is the quietest grinder?", *options, **env)
+    assert done.returncode == 0, done.stderr
+    shown = " ".join(done.stdout.split())
+    assert "It makes 62 dB. [1] " in shown
+    assert "unknown It is free of rust." in shown
+    assert shown.endswith("1 unknown, 1 uncited")
+    checked = told["verification"]
+    assert (checked["supported"], checked["unknown_citations"]) == (False, [9])
+    first = checked["claims"][0]
+    assert first["status"] in {"supported", "weak"}
+    assert told["answer"][slice(*first["span"])] == "It makes 62 dB [1]."
+    support = first["supports"][0]
+    source = told["sources"][0]
+    begin = source["span"][0]
+    cited = source["text"][support["span"][0] - begin : support["span"][1] - begin]
+    assert "62 dB" in cited
+    assert [claim["status"] for claim in checked["claims"][1:]] == ["unknown", "uncited"]
+
+
+def test_the_documents_own_sentences_support_themselves(filled):
+    told = filled.json("ask", "What do I pay for a lost item?", "--verify")
+    assert told["verification"]["claims"]
+    levels = {claim["level"] for claim in told["verification"]["claims"]}
+    assert levels == {"verbatim"}
+    assert filled.json("ask", "What do I pay for a lost item?")["verification"] is None
+
+
 def test_a_key_in_the_environment_alone_sends_nothing_anywhere(filled):
     with LoopbackOpenAI() as server:
         env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
