@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         Usage,
         fold,
     )
+    from ragchat.evaluation import GivenAnswer, citation_metrics
     from ragchat.expansion import MultiQueryExpander
     from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
     from ragchat.models import ChatModel
@@ -122,6 +123,7 @@ __all__ = [
     "ExtractiveAnswer",
     "FilteredModelOutput",
     "Finished",
+    "GivenAnswer",
     "HistoryExpansionTransformer",
     "HydeTransformer",
     "IdentityAugmenter",
@@ -164,6 +166,7 @@ __all__ = [
     "Usage",
     "Verification",
     "chain",
+    "citation_metrics",
     "counter_for",
     "errors",
     "extractive_answer",
@@ -242,6 +245,7 @@ _HOMES = {
         "Usage",
         "fold",
     ),
+    "ragchat.evaluation": ("GivenAnswer", "citation_metrics"),
     "ragchat.expansion": ("MultiQueryExpander",),
     "ragchat.extractive": ("ExtractiveAnswer", "SupportingSentence", "extractive_answer"),
     "ragchat.models": ("ChatModel",),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from ragchat.cli.ask import semantic
 from ragchat.cli.evaluation_view import show_report
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, TopK
 from ragchat.cli.output import Face
@@ -22,15 +23,26 @@ from ragchat_retrieval.errors import InvalidSetting
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ragchat_retrieval.evaluation import Collection, Evaluation, Gate, Metric, Report
+    from ragchat_retrieval.evaluation import (
+        CitationEvaluation,
+        Collection,
+        Evaluation,
+        Gate,
+        Metric,
+        Report,
+    )
+    from ragchat_retrieval.evaluation.evaluating import Asker
     from ragchat_retrieval.index import HybridIndex
-    from ragchat_retrieval.ports import Embedder
+    from ragchat_retrieval.ports import Embedder, Retriever
     from ragchat_retrieval.rerank import Rerank
 
 T = TypeVar("T")
 
 _BATCH = 256
 """Documents ingested at a time."""
+
+EXTRACTIVE = "extractive"
+"""Names the answers that need no chat model."""
 
 _POOL = 20
 """Candidates that a chat model is shown at least."""
@@ -52,6 +64,7 @@ class _Asked:
     rerank_model: str | None
     mmr: float | None
     per_document: int | None
+    answers: str | None
 
 
 def evaluate(
@@ -112,6 +125,14 @@ def evaluate(
     tune: Annotated[
         bool, typer.Option("--tune", help="Look for better settings; judged on held-out questions.")
     ] = False,
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|extractive",
+            help="Also judge what answers cite: JSON lines with _id, answer and citations, or the "
+            "documents' own sentences.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a report with plots.")
     ] = None,
@@ -136,6 +157,7 @@ def evaluate(
         rerank_model=rerank_model,
         mmr=mmr,
         per_document=per_document,
+        answers=answers,
     )
     for path in paths:
         if not path.is_dir():
@@ -232,6 +254,16 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
                     ask=next(iter(ways.values())),
                     on_progress=tell,
                 )
+        citations = None
+        if asked.answers is not None:
+            citations = await _citations(
+                face,
+                collection,
+                asked.answers,
+                index=index,
+                retriever=retriever,
+                ask=next(iter(ways.values())),
+            )
         ids = set(await index.document_ids())
         described = await index.describe()
     return Report(
@@ -252,7 +284,38 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
         segment=asked.segment,
         gates=tuple(gate.check(first) for gate in asked.gates),
         tuning=tuning,
+        citations=citations,
     )
+
+
+async def _citations(
+    face: Face,
+    collection: Collection,
+    answers: str,
+    *,
+    index: HybridIndex,
+    retriever: Retriever,
+    ask: Asker,
+) -> CitationEvaluation:
+    """Judges the citations of the answers that were asked for."""
+    from ragchat.evaluation import citation_metrics, extractive_answers, load_answers  # noqa: PLC0415 - as above
+
+    if answers == EXTRACTIVE:
+        with face.progress(f"{collection.name}: answering") as tell:
+            given = await extractive_answers(
+                retriever,
+                collection.topics,
+                ask=ask,
+                embedder=await semantic(index),
+                analyzer=index.analyzer,
+                on_progress=tell,
+            )
+    else:
+        asked = {topic.id for topic in collection.topics}
+        loaded = await asyncio.to_thread(load_answers, answers)
+        given = {id_: answer for id_, answer in loaded.items() if id_ in asked}
+    name = EXTRACTIVE if answers == EXTRACTIVE else Path(answers).name
+    return citation_metrics(given, collection.topics, analyzer=index.analyzer, system=name)
 
 
 def _notes(collection: Collection, ids: set[str]) -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ragchat.cli.output import Face
-    from ragchat_retrieval.evaluation import Difference, Report, Setting, Tuning
+    from ragchat_retrieval.evaluation import CitationEvaluation, Difference, Report, Setting, Tuning
 
 TRIALS = 5
 """Settings shown of a tuning."""
@@ -44,6 +44,8 @@ def show_report(face: Face, report: Report) -> None:
             for name, e in parts.items()
         ]
         _show(face, [report.segment, "questions", *metrics], rows)
+    if report.citations is not None:
+        _show_citations(face, report.citations)
     if report.tuning is not None:
         _show_tuning(face, report.tuning)
     for result in report.gates:
@@ -70,6 +72,16 @@ def _show_ways(face: Face, report: Report, first: str) -> None:
         ]
         rows.append([way, *values, _interval(differences.get(way))])
     _show(face, [f"{report.metric} by", *stages, f"{first} minus it"], rows, stress=0)
+
+
+def _show_citations(face: Face, citations: CitationEvaluation) -> None:
+    table = citations.table()
+    row = [citations.system, *(f"{value:.3f}" for value in table.values())]
+    _show(face, ["answers", *table], [row])
+    face.note(
+        f"{citations.citing:,} of {len(citations.topics):,} answers cite something; "
+        f"{citations.unknown:,} invented numbers"
+    )
 
 
 def _show_tuning(face: Face, tuning: Tuning) -> None:

@@ -215,3 +215,35 @@ def test_reranking_and_diversification_are_stages_and_are_tuned(shell, folder):
     assert record["settings"]["reranker"] == "m"
     assert record["tuning"]["default"]["rerank_weight"] == 1.0
     assert record["tuning"]["trials"][0]["scored"] <= 20
+
+
+def test_extractive_answers_are_judged_by_what_they_cite(shell, folder):
+    done = shell("eval", folder, "--answers", "extractive", COLUMNS="100")
+    assert done.exit_code == 0, done.stderr
+    assert "citation precision" in done.stdout
+    assert "10 of 10 answers cite something; 0 invented numbers" in " ".join(done.stderr.split())
+    record = json.loads(shell("eval", folder, "--answers", "extractive", "--json").stdout)
+    citations = record["collections"][0]["citations"]
+    assert citations["system"] == "extractive"
+    assert citations["means"]["citation recall"] == 1.0
+    assert 0 < citations["means"]["citation precision"] <= 1.0
+
+
+def test_answers_made_elsewhere_are_read_from_a_file(shell, folder, tmp_path):
+    rows = [
+        {"_id": f"q{n}", "answer": f"It grows in garden {n} [1].", "citations": {"1": f"d{n % 9}"}}
+        for n in range(10)
+    ]
+    (tmp_path / "mine.jsonl").write_text(lines([*rows, {"_id": "other", "answer": ""}]), "utf-8")
+    record = json.loads(shell("eval", folder, "--answers", "mine.jsonl", "--json").stdout)
+    citations = record["collections"][0]["citations"]
+    assert citations["system"] == "mine.jsonl"
+    assert citations["means"] == {
+        "citation precision": 0.9,
+        "citation recall": 0.9,
+        "claims cited": 1.0,
+    }
+    (tmp_path / "few.jsonl").write_text(lines(rows[:3]), "utf-8")
+    failed = shell("eval", folder, "--answers", "few.jsonl")
+    assert (failed.exit_code, "7" in failed.stderr) == (1, True)
+    assert shell("eval", folder, "--answers", "none.jsonl").exit_code == 1

@@ -203,3 +203,17 @@ def blocking() -> None:
     """The sync face has the same methods."""
     with ragchat.sync.open_index("kb.sqlite") as index:
         assert_type(index.search("leave"), ragchat.SearchResult)
+
+
+async def check_an_answer(answer: str, prepared: ragchat.PreparedRequest) -> list[str]:
+    """Whether the sources support what was said."""
+    client = AsyncOpenAI()
+    model = ragchat.ChatModel(client.chat.completions.create, model="gpt-5-mini")
+    citations = prepared.retrieval.citations
+    checked = await ragchat.verify(answer, citations, model=model, on_error="skip")
+    assert_type(checked, ragchat.Verification)
+    assert_type(checked.claims, tuple[ragchat.CheckedClaim, ...])
+    for claim in checked.claims:
+        assert_type(claim.supports, tuple[ragchat.Support, ...])
+    assert_type(ragchat.sync.verify(answer, {1: citations[1]}), ragchat.Verification)
+    return [claim.text for claim in checked.having("unsupported", "uncited")]

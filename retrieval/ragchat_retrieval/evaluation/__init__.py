@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ragchat_retrieval.evaluation.bootstrap import Difference, paired_bootstrap
+from ragchat_retrieval.evaluation.citing import CITATION_METRICS, CitationEvaluation, CitedAnswer
 from ragchat_retrieval.evaluation.collection import Collection, Topic, load_collection
 from ragchat_retrieval.evaluation.evaluating import evaluate
 from ragchat_retrieval.evaluation.gate import Gate, GateResult
@@ -20,7 +21,10 @@ from ragchat_retrieval.evaluation.result import Evaluation, evaluate_run
 from ragchat_retrieval.evaluation.tuning import Grid, Setting, Trial, Tuning, tune
 
 __all__ = [
+    "CITATION_METRICS",
     "DEFAULT_METRICS",
+    "CitationEvaluation",
+    "CitedAnswer",
     "Collection",
     "Difference",
     "Evaluation",

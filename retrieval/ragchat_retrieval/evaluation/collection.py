@@ -97,7 +97,7 @@ class Collection:
         """
         if self.corpus is None:
             raise InvalidCollection(self.name, "has no corpus")
-        for line, row in _rows(self.corpus):
+        for line, row in json_rows(self.corpus):
             text = _text(self.corpus, line, row, "text")
             if text.strip():
                 title = row.get("title")
@@ -146,7 +146,7 @@ def load_collection(
     grades = _judgments(judged)
     topics: dict[str, Topic] = {}
     rows = 0
-    for line, row in _rows(asked):
+    for line, row in json_rows(asked):
         rows += 1
         topic = _topic(asked, line, row, grades)
         if topic is None:
@@ -198,7 +198,12 @@ def _judgments(path: Path) -> dict[str, dict[str, int]]:
     return grades
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the objects of a JSON lines file, gzipped or not, with their lines from 1.
+
+    Raises:
+        InvalidCollection: A line is no JSON object, or the file no UTF-8 or no whole gzip file.
+    """
     for line, text in _lines(path):
         if not text.strip():
             continue

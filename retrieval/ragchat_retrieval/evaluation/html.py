@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ragchat_retrieval.evaluation.bootstrap import Difference
+    from ragchat_retrieval.evaluation.citing import CitationEvaluation
     from ragchat_retrieval.evaluation.report import Report
     from ragchat_retrieval.evaluation.result import Evaluation
     from ragchat_retrieval.evaluation.tuning import Setting, Tuning
@@ -96,6 +97,8 @@ def _collection(report: Report) -> str:
     parts += [*_depth(main), *_topics(main, metric), *_ways(report), *_segments(report)]
     if report.tuning is not None:
         parts += _tuning(report.tuning)
+    if report.citations is not None:
+        parts += _citations(report.citations)
     parts += ["<h3>Hardest questions</h3>", _hardest(main, metric), _settings(report)]
     return "\n".join(filter(None, parts))
 
@@ -180,6 +183,20 @@ def _segments(report: Report) -> list[str]:
     values = {name: e.mean(report.metric) for name, e in parts.items()}
     counts = {name: len(e.topics) for name, e in parts.items()}
     return [f"<h3>{escape(title)}</h3>", _table(head, rows), bars(title, values, counts=counts)]
+
+
+def _citations(citations: CitationEvaluation) -> list[str]:
+    told = (
+        f"{citations.citing:,} of {len(citations.topics):,} answers cite something; "
+        f"{citations.unknown:,} invented numbers."
+    )
+    table = citations.table()
+    row = [citations.system, *(f"{value:.4f}" for value in table.values())]
+    return [
+        "<h3>Citations</h3>",
+        f'<p class="soft">{told}</p>',
+        _table(["answers", *table], [row]),
+    ]
 
 
 def _tuning(tuning: Tuning) -> list[str]:

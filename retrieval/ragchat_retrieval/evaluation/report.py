@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ragchat_retrieval.evaluation.bootstrap import Difference
+    from ragchat_retrieval.evaluation.citing import CitationEvaluation
     from ragchat_retrieval.evaluation.gate import GateResult
     from ragchat_retrieval.evaluation.metrics import Metric
     from ragchat_retrieval.evaluation.result import Evaluation
@@ -41,6 +42,8 @@ class Report:
 
     gates: tuple[GateResult, ...] = ()
     tuning: Tuning | None = None
+    citations: CitationEvaluation | None = None
+    """What the citations of answers to these topics are worth."""
 
     def __post_init__(self) -> None:
         if not self.evaluations:
@@ -107,6 +110,7 @@ class Report:
                 {"gate": str(g.gate), "found": g.found, "passed": g.passed} for g in self.gates
             ],
             "tuning": None if self.tuning is None else tuning_record(self.tuning),
+            "citations": None if self.citations is None else self.citations.to_json(),
             "topics": {
                 topic.id: {str(m): float(main.scores(m)[i]) for m in main.metrics}
                 for i, topic in enumerate(main.topics)
