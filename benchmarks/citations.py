@@ -69,6 +69,8 @@ class Case:
     levels: dict[Rule, list[str]] = field(default_factory=dict)
     scores: dict[Rule, list[float]] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
+    label: str = ""
+    """SciFact: whether the abstract supports the claim or contradicts it."""
 
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
@@ -122,7 +124,7 @@ def scifact(data: Path) -> list[Case]:
     for row in rows_of(data / "scifact" / "evidence.jsonl.gz"):
         passage = ragchat.Passage(corpus[row["doc_id"]])
         rationale = [one_line(text) for group in row["rationales"] for text in group]
-        case = Case(row["claim_id"], row["claim"], [passage], [[0]], [])
+        case = Case(row["claim_id"], row["claim"], [passage], [[0]], [], label=row["label"])
         case.sentences = [s.text for s in Evidence([passage], DEFAULT_ANALYZER).sentences]
         case.right = [any(s in text or text in s for text in rationale) for s in case.sentences]
         cases.append(case)
@@ -244,6 +246,19 @@ def hits(cases: Sequence[Case]) -> list[str]:
     ]
 
 
+def contradicted(cases: Sequence[Case]) -> list[str]:
+    """Returns which levels claims have that their abstract supports, or contradicts."""
+    lines = ["| SciFact | claims | | verbatim or strong | weak | none |", "|---" * 6 + "|"]
+    for label, rule in itertools.product(("SUPPORT", "CONTRADICT"), (BY_WORDS, BY_MEANING)):
+        levels = [case.levels[rule][0] for case in cases if case.label == label]
+        strong = sum(level in ("verbatim", "strong") for level in levels)
+        shares = (strong, levels.count("weak"), levels.count("none"))
+        cells = " | ".join(f"{share / len(levels):.2f}" for share in shares)
+        way = "without" if rule is BY_WORDS else "with"
+        lines.append(f"| {label.lower()} | {len(levels)} | {way} | {cells} |")
+    return [*lines, ""]
+
+
 def precisions(collections: Mapping[str, Sequence[Case]]) -> list[str]:
     """Returns for each level how many claims have it and how many of them are right."""
     levels = {"verbatim or strong": ("verbatim", "strong"), "weak": ("weak",), "none": ("none",)}
@@ -312,6 +327,7 @@ async def run(data: Path, *, choosing: bool) -> list[str]:
         *areas("ExpertQA", qa, lead=False),
         *areas("LFRQA", cited, lead=True),
         *hits(rationales),
+        *contradicted(rationales),
         *precisions({"ExpertQA": qa, "LFRQA": cited}),
     ]
 

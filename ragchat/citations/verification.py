@@ -79,7 +79,8 @@ class CheckedClaim:
     """Each passage that it cites by itself, in the order cited."""
 
     best: Support | None = None
-    """The presented passage that supports it best, cited or not; None if none was presented."""
+    """The presented passage that supports it best, cited or not, however little that may be; None
+    if none was presented."""
 
     verdict: Verdict | None = None
     """What the chat model says; None without one, and for claims that cite no known passage."""
@@ -130,5 +131,8 @@ class Verification:
 
     @property
     def supported(self) -> bool:
-        """Whether every claim is cited and supported, and no number is invented."""
+        """Whether every claim is cited and supported, and no number is invented.
+
+        An answer without claims says nothing that could be wrong.
+        """
         return not self.unknown and all(claim.status == "supported" for claim in self.claims)

@@ -153,6 +153,17 @@ async def test_no_text_raises(answer, passage):
     await verify(f"{answer} [1]", {1: Passage(passage)}, embedder=embedder)
 
 
+async def test_nul_and_lone_surrogates_reach_neither_embedder_nor_model():
+    odd = "Leave is \ud800 25 \x00 days long"
+    embedder = CountingEmbedder()
+    chat, double = model(verdicts("supported"))
+    checked = await verify(f"{odd} [1].", {1: Passage(odd)}, embedder=embedder, model=chat)
+    assert checked.claims[0].level == "verbatim"
+    for sent in (*embedder.calls[0], double.prompts[0]):
+        assert sent.encode()
+        assert "\x00" not in sent
+
+
 def test_the_blocking_face_does_the_same():
     checked = ragchat.sync.verify("Unused days expire in March [1].", CITATIONS)
     assert checked.claims[0].level == "verbatim"
