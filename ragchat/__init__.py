@@ -16,22 +16,19 @@ if TYPE_CHECKING:
     from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
     from ragchat.citations import (
         Annotation,
+        CheckedClaim,
         CitationLedger,
         Citations,
         CitationStream,
+        ClaimJudge,
         Emitted,
         Mention,
         Placed,
         Renumbered,
-        URLCitation,
-        markdown_link,
-        CheckedClaim,
-        Citations,
-        ClaimJudge,
-        Mention,
         Support,
         URLCitation,
         Verification,
+        markdown_link,
         verify,
     )
     from ragchat.conversation import ConversationQuery
@@ -57,6 +54,7 @@ if TYPE_CHECKING:
         UnknownCitation,
         UnsupportedMedia,
     )
+    from ragchat.evaluation import GivenAnswer, citation_metrics
     from ragchat.events import (
         Answer,
         Answers,
@@ -73,7 +71,6 @@ if TYPE_CHECKING:
         Usage,
         fold,
     )
-    from ragchat.evaluation import GivenAnswer, citation_metrics
     from ragchat.expansion import MultiQueryExpander
     from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
     from ragchat.models import ChatModel
@@ -103,10 +100,10 @@ __all__ = [
     "ChatError",
     "ChatModel",
     "ChatRequest",
+    "CheckedClaim",
     "Citation",
     "CitationLedger",
     "CitationStream",
-    "CheckedClaim",
     "Citations",
     "ClaimJudge",
     "CompressionTransformer",
@@ -198,11 +195,8 @@ _HOMES = {
         "URLCitation",
         "markdown_link",
         "CheckedClaim",
-        "Citations",
         "ClaimJudge",
-        "Mention",
         "Support",
-        "URLCitation",
         "Verification",
         "verify",
     ),

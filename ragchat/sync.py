@@ -27,9 +27,15 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    from ragchat.citations import CitationLedger, CitationMode, LinkMaker
+    from ragchat.citations import (
+        CitationLedger,
+        CitationMode,
+        Citations,
+        ClaimJudge,
+        LinkMaker,
+        Verification,
+    )
     from ragchat.events import Answers, Event
-    from ragchat.citations import Citations, ClaimJudge, Verification
     from ragchat.models import ChatModel
     from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest

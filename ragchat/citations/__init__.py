@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragchat.citations.annotate import Annotation, URLCitation
 from ragchat.citations.citations import Citations, Mention
+from ragchat.citations.judge import ClaimJudge
 from ragchat.citations.ledger import CitationLedger
 from ragchat.citations.renumber import Renumbered
 from ragchat.citations.scanner import Marker, Scanner, scan
@@ -15,25 +16,19 @@ from ragchat.citations.stream import (
     Placed,
     markdown_link,
 )
-
-__all__ = [
-    "Annotation",
-    "CitationLedger",
-    "CitationMode",
-    "CitationStream",
-    "Citations",
-    "Emitted",
-    "LinkMaker",
-from ragchat.citations.judge import ClaimJudge
-from ragchat.citations.scanner import Marker, Scanner, scan
 from ragchat.citations.verification import CheckedClaim, Support, Verification
 from ragchat.citations.verify import verify
 
 __all__ = [
     "Annotation",
     "CheckedClaim",
+    "CitationLedger",
+    "CitationMode",
+    "CitationStream",
     "Citations",
     "ClaimJudge",
+    "Emitted",
+    "LinkMaker",
     "Marker",
     "Mention",
     "Placed",
@@ -41,8 +36,8 @@ __all__ = [
     "Scanner",
     "Support",
     "URLCitation",
-    "markdown_link",
     "Verification",
+    "markdown_link",
     "scan",
     "verify",
 ]
