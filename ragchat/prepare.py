@@ -56,6 +56,9 @@ class _Unset:
 
 _UNSET: Final = _Unset()
 
+_MODEL_FREE: Final = HistoryExpansionTransformer()
+"""Makes the query where a transformer fails."""
+
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
@@ -78,7 +81,8 @@ class Preparer:
     query_transformer: ConversationTransformer | None = field(
         default_factory=HistoryExpansionTransformer, kw_only=True
     )
-    """Brings the conversation into the query; None searches with the last turn as it is."""
+    """Brings the conversation into the query; None searches with the last turn as it is. One that
+    fails and may be skipped is stood in for by `HistoryExpansionTransformer()`."""
 
     gate: Gate | None = field(default=None, kw_only=True)
     """Decides whether to retrieve at all; None always retrieves."""
@@ -239,7 +243,12 @@ class _Preparation:
             query: object = await call_stage(transformer, conversation)
             return None if query is None else query_of(query, asked, stage="transform")
 
-        return await self.run.stage("transform", transform, fallback=lambda: asked)
+        return await self.run.stage(
+            "transform",
+            transform,
+            fallback=lambda: _MODEL_FREE.expanded(conversation),
+            instead="history expansion" if conversation.history else "",
+        )
 
     async def _retrieve(self, query: Query) -> SearchResult:
         return await self.run.whole(

@@ -72,6 +72,10 @@ class HistoryExpansionTransformer:
             raise InvalidSetting("recent", "must be 1 or more")
 
     async def __call__(self, conversation: ConversationQuery) -> Query:
+        """Returns what `expanded` returns."""
+        return self.expanded(conversation)
+
+    def expanded(self, conversation: ConversationQuery) -> Query:
         """Returns the query with context; the query itself where nothing was said before."""
         spoken = [turn for turn in conversation.turns if turn.text.strip()]
         context = self._context(conversation.query.text, spoken)

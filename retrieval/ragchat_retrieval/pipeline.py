@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.errors import InvalidSetting, StageTimeout
 from ragchat_retrieval.foreign import candidates_of, for_foreign, queries_of, query_of
 from ragchat_retrieval.fusion import RRF, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lanes import each
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.options import SearchOptions
-from ragchat_retrieval.policy import Run, carried, current_run, gather, started
+from ragchat_retrieval.policy import Run, bounded, carried, current_run, gather, started
 from ragchat_retrieval.ranking import Bare, finish
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query, SearchResult
@@ -192,18 +193,29 @@ def federate(
     return _reads_lanes(federated)  # each source is shown its own text
 
 
-def fallback(first: Callable[..., Any], *others: Callable[..., Any]) -> Callable[..., Any]:
+def fallback(
+    first: Callable[..., Any], *others: Callable[..., Any], timeout: float | None = None
+) -> Callable[..., Any]:
     """Returns a stage that tries several of one kind in order until one succeeds.
 
-    Each failure before the last is a degradation of the current run; the last one's failure raises.
-    Retrievers that declare ``lanes`` or ``semantic`` are each shown their own text.
+    It serves every kind of stage: retrievers, transformers of queries and of conversations,
+    expanders, rerankers. Each failure before the last is a degradation of the current run; the last
+    one's failure raises. Retrievers that declare ``lanes`` or ``semantic`` are each shown their own
+    text.
 
     Args:
         first: The stage that should do the work.
         *others: What stands in for it, in order.
+        timeout: Seconds for each but the last, so that a slow one leaves time for those after it;
+            None leaves only the limit of the stage as a whole.
+
+    Raises:
+        InvalidSetting: The timeout is not positive.
     """
     stages = (first, *others)
     declared = any(hasattr(stage, name) for stage in stages for name in ("lanes", "semantic"))
+    if timeout is not None and not timeout > 0:
+        raise InvalidSetting("timeout", "must be positive, or None for no limit")
 
     async def ask(candidate: Callable[..., Any], args: tuple[object, ...]) -> object:
         if declared and len(args) == 1 and isinstance(query := args[0], Query):
@@ -212,11 +224,13 @@ def fallback(first: Callable[..., Any], *others: Callable[..., Any]) -> Callable
 
     async def stage(*args: object) -> object:
         for candidate in stages[:-1]:
+            name = getattr(candidate, "stage", _label(candidate))
+            late = StageTimeout(name, timeout or 0.0)
             try:
-                return await ask(candidate, args)
+                return await bounded(partial(ask, candidate, args), timeout, late)
             except Exception as error:  # noqa: BLE001 - any failure means: try the next one
                 if (run := current_run()) is not None:
-                    run.skip(getattr(candidate, "stage", _label(candidate)), error)
+                    run.skip(name, error)
         return await ask(stages[-1], args)
 
     return _reads_lanes(stage) if declared else stage

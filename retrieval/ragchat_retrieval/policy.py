@@ -147,6 +147,7 @@ class Run:
         work: Callable[[], Awaitable[T]],
         *,
         fallback: Callable[[], T] | None = None,
+        instead: str = "",
         count: Callable[[T], dict[str, int]] | None = None,
     ) -> T:
         """Runs one stage under its timeout and the deadline.
@@ -156,6 +157,7 @@ class Run:
             work: Starts the work; called once.
             fallback: Gives the result of a skipped stage. Without one, a failure raises whatever
                 the rule says.
+            instead: What the fallback does, for the degradation; empty if it does nothing.
             count: Numbers of the result worth tracing.
 
         Returns:
@@ -178,7 +180,7 @@ class Run:
         except Exception as error:
             if fallback is None or not skippable:
                 raise
-            self.skip(name, error)
+            self.skip(name, error, instead=instead)
             return fallback()
 
     async def whole(
@@ -205,12 +207,20 @@ class Run:
                 counts.update(count(result))
             return result
 
-    def skip(self, name: str, error: Exception) -> None:
-        """Records that a stage was skipped because of an error, and logs a warning."""
+    def skip(self, name: str, error: Exception, *, instead: str = "") -> None:
+        """Records that a stage was skipped because of an error, and logs a warning.
+
+        Args:
+            name: The stage.
+            error: Why.
+            instead: What stood in for it; empty if nothing did.
+        """
         # The message of a foreign error may quote a prompt or a key, so only our own are repeated.
         reason = type(error).__name__
         if isinstance(error, RagchatError):
             reason = f"{reason}: {error}"
+        if instead:
+            reason = f"{reason}; {instead} instead"
         self.record.degrade(name, reason)
         _log.warning("stage %s skipped (%s)", name, reason)
 
@@ -218,17 +228,31 @@ class Run:
         remaining = self.remaining
         if remaining is not None and remaining <= 0:
             raise DeadlineExceeded(name, self.policy.deadline or 0.0)
-        limits = [limit for limit in (own, remaining) if limit is not None]
-        scope = asyncio.timeout(min(limits) if limits else None)
-        try:
-            async with scope:
-                return await work()
-        except TimeoutError:
-            if not scope.expired():  # the work's own TimeoutError
-                raise
-            if own is not None and (remaining is None or own < remaining):
-                raise StageTimeout(name, own) from None
-            raise DeadlineExceeded(name, self.policy.deadline or 0.0) from None
+        if own is not None and (remaining is None or own < remaining):
+            return await bounded(work, own, StageTimeout(name, own))
+        return await bounded(work, remaining, DeadlineExceeded(name, self.policy.deadline or 0.0))
+
+
+async def bounded(work: Callable[[], Awaitable[T]], seconds: float | None, late: Exception) -> T:
+    """Runs work for at most so many seconds.
+
+    Args:
+        work: Starts it; called once.
+        seconds: None is no limit.
+        late: What is raised when they are over.
+
+    Raises:
+        Exception: `late`.
+        BaseException: What the work raised, its own `TimeoutError` included.
+    """
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            return await work()
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise late from None
 
 
 @contextmanager
