@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import query_of, retrieved
 from ragchat_retrieval.policy import Policy, Run, running
+from ragchat_retrieval.speculation import Speculation
 from ragchat_retrieval.stages import call_stage, is_async_callable
 from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.values import Candidate, Query, SearchResult
@@ -57,7 +59,7 @@ class _Unset:
 _UNSET: Final = _Unset()
 
 _MODEL_FREE: Final = HistoryExpansionTransformer()
-"""Makes the query where a transformer fails."""
+"""Makes the query where a transformer fails, and the one that is searched ahead of a slow one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,10 @@ class Preparer:
     )
     """Brings the conversation into the query; None searches with the last turn as it is. One that
     fails and may be skipped is stood in for by `HistoryExpansionTransformer()`."""
+
+    speculative: bool = field(default=False, kw_only=True)
+    """Searches with the query of `HistoryExpansionTransformer()` while the transformer works, and
+    merges what both queries find (`ragchat_retrieval.speculation`)."""
 
     gate: Gate | None = field(default=None, kw_only=True)
     """Decides whether to retrieve at all; None always retrieves."""
@@ -182,6 +188,8 @@ def _check_kinds(preparer: Preparer) -> None:
             raise InvalidSetting(name, "must be callable" + (", or None" if optional else ""))
     if is_async_callable(preparer.on_stage):
         raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
+    if type(preparer.speculative) is not bool:
+        raise InvalidSetting("speculative", "must be True or False")
     if preparer.top_k is not None and type(preparer.top_k) is not int:
         raise InvalidSetting("top_k", "must be an integer, or None")
     if not isinstance(preparer.ledger, CitationLedger | None):
@@ -205,10 +213,9 @@ class _Preparation:
         if not await self._gate(conversation):
             return self._unchanged("gate")
         self._check_takes_text()
-        query = await self._transform(conversation)
-        if query is None:
+        found = await self._found(conversation)
+        if found is None:
             return self._unchanged("transform")
-        found = await self._retrieve(query)
         augmentation = await self._augment(found)
         return self._written_back(augmentation, found)
 
@@ -234,6 +241,19 @@ class _Preparation:
         if getattr(self.preparer.augmenter, "rewrites", False):
             self.request.check_takes_text()
 
+    async def _found(self, conversation: ConversationQuery) -> SearchResult | None:
+        """Transforms and retrieves; None if there is nothing to retrieve this turn."""
+        retriever, transformer = self.preparer.retriever, self.preparer.query_transformer
+        if not self.preparer.speculative or transformer is None:
+            query = await self._transform(conversation)
+            if query is None:
+                return None
+            return await self._retrieve(partial(retrieved, retriever, query))
+        guess = _MODEL_FREE.expanded(conversation)
+        async with Speculation(retriever, guess, self.run) as early:
+            query = await self._transform(conversation)
+            return None if query is None else await self._retrieve(partial(early.found, query))
+
     async def _transform(self, conversation: ConversationQuery) -> Query | None:
         transformer, asked = self.preparer.query_transformer, conversation.query
         if transformer is None:
@@ -250,11 +270,9 @@ class _Preparation:
             instead="history expansion" if conversation.history else "",
         )
 
-    async def _retrieve(self, query: Query) -> SearchResult:
+    async def _retrieve(self, search: Callable[[], Awaitable[SearchResult]]) -> SearchResult:
         return await self.run.whole(
-            "retrieve",
-            lambda: retrieved(self.preparer.retriever, query),
-            count=lambda found: {"candidates": len(found)},
+            "retrieve", search, count=lambda found: {"candidates": len(found)}
         )
 
     async def _augment(self, found: SearchResult) -> Augmentation:

@@ -91,6 +91,7 @@ class PreparerOptions(TypedDict, total=False):
 
     augmenter: Augmenter
     query_transformer: ConversationTransformer | None
+    speculative: bool
     gate: Gate | None
     policy: Policy
     scope: Filter

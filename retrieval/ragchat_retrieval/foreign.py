@@ -47,12 +47,13 @@ def candidates_of(result: object, query: Query) -> list[Candidate]:
     return list(result)
 
 
-async def retrieved(retriever: AnyRetriever, query: Query) -> SearchResult:
+async def retrieved(retriever: AnyRetriever, query: Query, **options: object) -> SearchResult:
     """Asks any retriever, sync or async, and checks what it returned.
 
     Args:
         retriever: Returns a `SearchResult` or any sequence of candidates.
         query: What it is asked, as `for_foreign` shows it; the result has at most its `top_k`.
+        **options: What else a retriever of ours is given.
 
     Raises:
         InvalidCandidates: It returned no sequence of candidates.
@@ -60,7 +61,7 @@ async def retrieved(retriever: AnyRetriever, query: Query) -> SearchResult:
         BaseException: What the retriever raised.
     """
     asked = for_foreign(retriever, query)
-    result: Sequence[Candidate] = await call_stage(retriever, asked)
+    result: Sequence[Candidate] = await call_stage(retriever, asked, **options)
     valid = tuple(candidates_of(result, query))
     if query.top_k is not None:
         valid = valid[: max(0, query.top_k)]

@@ -9,15 +9,16 @@ so that a passage which one lane cut off is not counted as irrelevant to it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ragchat_retrieval.ports import Hit
+    from ragchat_retrieval.values import Candidate
 
 RRF_K = 60.0
 """The constant of Cormack, Clarke and Büttcher, SIGIR 2009."""
@@ -205,6 +206,30 @@ def fuse_rankings(
         for rank, id_ in enumerate(dict.fromkeys(ranking), start=1):
             scores[id_] = scores.get(id_, 0.0) + weight / (constant + rank)
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+
+
+def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Fuses the rankings of a question and its other wordings; returns as `fuse_rankings`.
+
+    Reciprocal ranks, because scores of different queries are not comparable; the question itself,
+    which comes first, counts double.
+    """
+    return fuse_rankings(rankings, weights=[2.0] + [1.0] * (len(rankings) - 1))
+
+
+def fuse_candidates(
+    rows: Sequence[Sequence[Candidate]],
+    rule: Callable[[Sequence[Sequence[str]]], Mapping[str, float]] = fuse_wordings,
+) -> list[Candidate]:
+    """Merges lists of candidates; a passage is taken from the first list that holds it.
+
+    Args:
+        rows: Candidates, best first.
+        rule: Gives the fused scores by id, best first.
+    """
+    known = {c.passage.id: c for row in reversed(rows) for c in reversed(row)}
+    scores = rule([[c.passage.id for c in row] for row in rows])
+    return [replace(known[id_], score=score) for id_, score in scores.items()]
 
 
 def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:

@@ -26,7 +26,7 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.ingest.report import IngestReport
-from ragchat_retrieval.lanes import each, fuse_variants
+from ragchat_retrieval.lanes import each
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import carried, started
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
-    from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, Splitter, Store
     from ragchat_retrieval.values import Candidate, Document
 
@@ -272,23 +271,6 @@ class HybridIndex:
             SearchResult(f, queries=() if q is None else (q,), degraded=degraded, trace=trace)
             for q, f in rows
         ]
-
-    async def search_variants(
-        self, queries: Sequence[Query], options: SearchOptions, run: Run
-    ) -> tuple[Candidate, ...]:
-        """Searches a question and its other wordings as one, within a run that is under way.
-
-        Args:
-            queries: The original first; bounds and top_k already merged with the options.
-            options: How to search.
-            run: Policy, deadline and trace.
-
-        Returns:
-            The merged candidates after rerank, diversification and cut.
-        """
-        searcher = await self.searcher()
-        rankings = await searcher.rank(queries, options, run)
-        return await searcher.finish(fuse_variants(rankings), options, run)
 
     def retriever(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
-from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_rankings
+from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_wordings
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.ports import term_counts
 from ragchat_retrieval.stages import beside
@@ -62,6 +62,11 @@ class Ranking:
     vector: LaneResult | None = None
     title: Mapping[str, float] | None = None
     """Shares of the question in titles and file names, by passage id; None if nobody asked."""
+
+    @property
+    def ids(self) -> list[str]:
+        """The passage ids, best first."""
+        return [item.passage_id for item in self.fused]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,18 +318,11 @@ def weighted_terms(query: Query, analyzer: Analyzer) -> dict[str, float]:
 
 
 def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
-    """Merges the rankings of a question and its other wordings, by passage id.
-
-    Reciprocal ranks, because scores of different queries are not comparable; the original, which
-    comes first, counts double.
-    """
+    """Merges the rankings of a question, which comes first, and its other wordings."""
     first = rankings[0]
     if len(rankings) == 1:
         return first
-    scores = fuse_rankings(
-        [[item.passage_id for item in ranking.fused] for ranking in rankings],
-        weights=[2.0] + [1.0] * (len(rankings) - 1),
-    )
+    scores = fuse_wordings([ranking.ids for ranking in rankings])
     known: dict[str, Fused] = {}
     for ranking in rankings:
         for item in ranking.fused:

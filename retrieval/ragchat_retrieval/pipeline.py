@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting, StageTimeout
 from ragchat_retrieval.foreign import candidates_of, for_foreign, queries_of, query_of
-from ragchat_retrieval.fusion import RRF, fuse_rankings
+from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.lanes import each
+from ragchat_retrieval.lanes import each, fuse_variants
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import Run, bounded, carried, current_run, gather, started
 from ragchat_retrieval.ranking import Bare, finish
+from ragchat_retrieval.speculation import Anticipated, searched
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query, SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Any, Unpack
 
     from ragchat_retrieval.options import SearchKeywords
     from ragchat_retrieval.ports import Retriever
+    from ragchat_retrieval.speculation import Speculation
     from ragchat_retrieval.trace import Degradation
 
     Transformer = Callable[[Query], Query | Awaitable[Query]]
@@ -79,8 +81,14 @@ class RetrievalPipeline:
         """How it is searched."""
         return self._options
 
-    async def __call__(self, query: Query | str) -> SearchResult:
+    async def __call__(
+        self, query: Query | str, *, early: Speculation | None = None
+    ) -> SearchResult:
         """Retrieves candidates for a query.
+
+        Args:
+            query: The question.
+            early: A search for a provisional wording of it that `anticipate` has begun.
 
         Raises:
             InvalidQuery: The query is blank.
@@ -91,20 +99,61 @@ class RetrievalPipeline:
         if asked.top_k is not None and asked.top_k <= 0:
             return SearchResult(queries=(asked,))
         run = started(options.policy)
-        queries, found = await carried(run, "search", lambda: self._retrieve(asked, options, run))
+        queries, found = await carried(
+            run, "search", lambda: self._retrieve(asked, options, run, early)
+        )
         return SearchResult(
             found, queries=queries, degraded=tuple(run.record.degraded), trace=run.record.trace()
         )
 
+    async def anticipate(self, query: Query) -> Anticipated:
+        """Ranks passages for a query that may not be the final one, with no stage around it.
+
+        Raises:
+            RetrievalError: A lane failed that the policy does not let be skipped.
+        """
+        asked, options = self._options.for_query(query)
+        if asked.top_k is not None and asked.top_k <= 0:
+            return Anticipated(asked, ())
+        run = started(options.policy)
+        (ranking,) = await carried(run, "search", lambda: self._ranked(options, run, [asked]))
+        return Anticipated(asked, ranking, tuple(run.record.degraded))
+
     async def _retrieve(
-        self, asked: Query, options: SearchOptions, run: Run
+        self, asked: Query, options: SearchOptions, run: Run, early: Speculation | None
     ) -> tuple[tuple[Query, ...], tuple[Candidate, ...]]:
         for transformer in self._transformers:
             asked = await self._transform(transformer, asked, run)
-        queries = await self._wordings(asked, run)
+        queries, rankings = await searched(
+            await self._wordings(asked, run),
+            partial(self._ranked, options, run),
+            early,
+            run,
+        )
         if isinstance(self._source, HybridIndex):
-            return queries, await self._source.search_variants(queries, options, run)
-        return queries, await self._foreign(self._source, queries, options, run)
+            searcher = await self._source.searcher()
+            return queries, await searcher.finish(fuse_variants(rankings), options, run)
+        merged = rankings[0] if len(rankings) == 1 else fuse_candidates(rankings)
+        found = await finish(
+            queries[0], merged, options, run, shelf=Bare(), analyzer=DEFAULT_ANALYZER
+        )
+        return queries, found
+
+    async def _ranked(
+        self, options: SearchOptions, run: Run, queries: Sequence[Query]
+    ) -> Sequence[Any]:
+        """Returns a ranking per query: of ids for an index, of candidates for a retriever."""
+        source = self._source
+        if isinstance(source, HybridIndex):
+            return await (await source.searcher()).rank(queries, options, run)
+
+        async def one(query: Query) -> list[Candidate]:
+            result = await call_stage(_callable(source), for_foreign(source, query))
+            for degradation in _degraded(result):
+                run.record.degrade(degradation.stage, degradation.reason)
+            return candidates_of(result, query)
+
+        return await each(queries, one)
 
     async def _transform(self, transformer: Transformer, query: Query, run: Run) -> Query:
         async def transform() -> Query:
@@ -131,28 +180,6 @@ class RetrievalPipeline:
 
         return await run.stage(
             "expand", expand, fallback=list, count=lambda found: {"queries": len(found)}
-        )
-
-    async def _foreign(
-        self, source: Retriever, queries: Sequence[Query], options: SearchOptions, run: Run
-    ) -> tuple[Candidate, ...]:
-        async def one(query: Query) -> list[Candidate]:
-            result = await call_stage(_callable(source), for_foreign(source, query))
-            for degradation in _degraded(result):
-                run.record.degrade(degradation.stage, degradation.reason)
-            return candidates_of(result, query)
-
-        rows = await each(queries, one)
-        known = {c.passage.id: c for row in reversed(rows) for c in reversed(row)}
-        merged = rows[0]
-        if len(rows) > 1:
-            scores = fuse_rankings(
-                [[c.passage.id for c in row] for row in rows],
-                weights=[2.0] + [1.0] * (len(rows) - 1),
-            )
-            merged = [replace(known[id_], score=score) for id_, score in scores.items()]
-        return await finish(
-            queries[0], merged, options, run, shelf=Bare(), analyzer=DEFAULT_ANALYZER
         )
 
 
@@ -182,11 +209,7 @@ def federate(
             *(call_stage(_callable(source), for_foreign(source, query)) for source in sources)
         )
         rows = [candidates_of(result, query) for result in results]
-        known: Mapping[str, Candidate] = {
-            c.passage.id: c for row in reversed(rows) for c in reversed(row)
-        }
-        scores = fuse_rankings([[c.passage.id for c in row] for row in rows], k=k)
-        merged = [replace(known[id_], score=score) for id_, score in scores.items()]
+        merged = fuse_candidates(rows, partial(fuse_rankings, k=k))
         degraded = tuple(dict.fromkeys(d for result in results for d in _degraded(result)))
         return SearchResult(tuple(merged[: query.top_k]), queries=(query,), degraded=degraded)
 
