@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ragchat.access import Foreign, read
 from ragchat.replies import strip_reasoning
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.text import clean_query
 
 if TYPE_CHECKING:
     from ragchat_retrieval.values import Query
@@ -161,6 +162,24 @@ def window(
             low = middle + 1
     kept += [index for unit in older[low:] for index in unit]
     return tuple(history[index] for index in sorted({*fixed, *kept}))
+
+
+def recent_history(history: Sequence[Foreign], *, max_tokens: int, count: TokenCounter) -> str:
+    """Returns the latest user and assistant turns that fit, as `render_history` does.
+
+    Args:
+        history: Messages, oldest first.
+        max_tokens: Most tokens of the whole.
+        count: Counts them.
+    """
+    spoken = [message for message in history if read(message, "role") in _SPEAKERS]
+    # A last answer that is too long by itself would hide the questions before it.
+    asked = [message for message in spoken if read(message, "role") == "user"]
+    for messages in (spoken, asked):
+        kept = window(messages, max_tokens=max_tokens, count=count, keep_active=False)
+        if text := clean_query(render_history(kept)):
+            return text
+    return ""
 
 
 def _units(history: Sequence[Foreign]) -> list[list[int]]:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ragchat.errors import EmptyExpansion, InvalidExpansion
 from ragchat.json_search import first_json
 from ragchat.prompts import Prompt, PromptOverride
-from ragchat.replies import clean_text, lines
+from ragchat.replies import distinct, lines, texts_in
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.text import clean_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from ragchat.models import ChatModel
     from ragchat_retrieval.values import Query
@@ -64,7 +63,7 @@ class MultiQueryExpander:
         """
         prompt = self._prompt.render(number=self.n, query=query.text)
         reply = await self.model.complete(prompt, schema=_schema(self.n))
-        variants = list(_distinct(wordings(reply), query.text))[: self.n]
+        variants = list(distinct(wordings(reply), query.text))[: self.n]
         if not variants:
             raise EmptyExpansion
         if len(variants) < self.n:
@@ -78,30 +77,8 @@ def wordings(reply: str) -> list[str]:
     listed = first_json(reply)
     if isinstance(listed, dict):
         listed = next((value for value in listed.values() if isinstance(value, list)), None)
-    found = list(_texts(listed)) if isinstance(listed, list) else []
+    found = list(texts_in(listed)) if isinstance(listed, list) else []
     return found or lines(reply)
-
-
-def _texts(items: Iterable[object]) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            yield from (value for value in item.values() if isinstance(value, str))
-
-
-def _distinct(texts: Iterable[str], original: str) -> Iterator[str]:
-    """Yields trimmed texts that differ from the original and from each other in their words."""
-    seen = {_sameness(original)}
-    for text in texts:
-        cleaned = clean_query(clean_text(text))
-        if cleaned and (key := _sameness(cleaned)) not in seen:
-            seen.add(key)
-            yield cleaned
-
-
-def _sameness(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def _schema(n: int) -> Mapping[str, Any]:

@@ -1,13 +1,14 @@
 """Checking and reading what a helper model said. Pure; no input makes it slow or lets it guess.
 
 `reply_text` takes the text out of a response or raises a typed error; `clean_text` and `lines` take
-the answer out of the text, and so does `ragchat.json_search.first_json`.
+the answer out of the text, and so does `ragchat.json_search.first_json`; `distinct` sifts several.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ragchat.access import Foreign, read
 from ragchat.errors import (
@@ -17,6 +18,10 @@ from ragchat.errors import (
     RefusedModelOutput,
     TruncatedModelOutput,
 )
+from ragchat_retrieval.text import clean_query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _TAGS = "think|thinking|reasoning"
 _BLOCK_OPENS = re.compile(f"<({_TAGS})>", re.IGNORECASE)
@@ -145,6 +150,29 @@ def _unquote(text: str) -> str:
     if text[0] in inner or closing in inner:
         return text
     return inner.strip()
+
+
+def distinct(texts: Iterable[str], original: str) -> Iterator[str]:
+    """Yields bare texts that differ from the original and from each other in their words."""
+    seen = {_sameness(original)}
+    for text in texts:
+        cleaned = clean_query(clean_text(text))
+        if cleaned and (key := _sameness(cleaned)) not in seen:
+            seen.add(key)
+            yield cleaned
+
+
+def _sameness(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def texts_in(items: Iterable[object]) -> Iterator[str]:
+    """Yields the texts of a list that a model wrote, those in objects included."""
+    for item in items:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            yield from (value for value in item.values() if isinstance(value, str))
 
 
 def lines(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from ragchat.transforms.chain import Chain, chain
 from ragchat.transforms.compress import CompressionTransformer
 from ragchat.transforms.history import HistoryExpansionTransformer
 from ragchat.transforms.hyde import HydeTransformer
+from ragchat.transforms.plan import QueryPlanner
 from ragchat.transforms.rewrite import RewriteTransformer
 from ragchat.transforms.translate import TranslationTransformer
 
@@ -16,6 +17,7 @@ __all__ = [
     "ConversationTransformer",
     "HistoryExpansionTransformer",
     "HydeTransformer",
+    "QueryPlanner",
     "RewriteTransformer",
     "TranslationTransformer",
     "chain",

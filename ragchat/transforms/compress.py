@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ragchat.access import read
-from ragchat.conversation import ConversationQuery, TokenCounter, render_history, window
+from ragchat.conversation import ConversationQuery, TokenCounter, recent_history
 from ragchat.prompts import Prompt, PromptOverride
 from ragchat.transforms.base import ask_for_query
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -56,23 +54,10 @@ class CompressionTransformer:
             ModelReplyError: The model's reply cannot be used.
         """
         query = conversation.query
-        history = self._history(conversation)
+        history = recent_history(
+            conversation.history, max_tokens=self.max_history_tokens, count=self.count
+        )
         if not history:
             return query
         prompt = self._prompt.render(history=history, query=query.text)
         return query.with_text(await ask_for_query(self.model, prompt))
-
-    def _history(self, conversation: ConversationQuery) -> str:
-        spoken = [m for m in conversation.history if read(m, "role") in {"user", "assistant"}]
-        # A last answer that is too long by itself would hide the questions before it.
-        asked = [message for message in spoken if read(message, "role") == "user"]
-        for messages in (spoken, asked):
-            kept = window(
-                messages,
-                max_tokens=self.max_history_tokens,
-                count=self.count,
-                keep_active=False,
-            )
-            if text := clean_query(render_history(kept)):
-                return text
-        return ""

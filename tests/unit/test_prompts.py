@@ -19,6 +19,7 @@ from ragchat.testing import ScriptedChatModel
 from ragchat.transforms import (
     CompressionTransformer,
     HydeTransformer,
+    QueryPlanner,
     RewriteTransformer,
     TranslationTransformer,
 )
@@ -32,6 +33,7 @@ PACKAGED = {
     "expand": ("number", "query"),
     "rerank": ("query", "documents"),
     "verify": ("claims", "passages"),
+    "plan": ("history", "query", "number"),
 }
 MODEL = ChatModel(ScriptedChatModel().create, model="m")
 STAGES = {
@@ -42,6 +44,7 @@ STAGES = {
     "expand": lambda **options: MultiQueryExpander(MODEL, **options),
     "rerank": lambda **options: LLMReranker(MODEL, **options),
     "verify": lambda **options: ClaimJudge(MODEL, **options),
+    "plan": lambda **options: QueryPlanner(MODEL, **options),
 }
 
 
