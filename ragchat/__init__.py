@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     )
     from ragchat.expansion import MultiQueryExpander
     from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
+    from ragchat.gate import RetrievalGate
     from ragchat.models import ChatModel
     from ragchat.prepare import Preparer
     from ragchat.prepared import PreparedEvents, PreparedRequest, PreparedStream, Retrieval
@@ -149,6 +150,7 @@ __all__ = [
     "RefusedModelOutput",
     "Renumbered",
     "Retrieval",
+    "RetrievalGate",
     "RewriteTransformer",
     "Sources",
     "Support",
@@ -244,6 +246,7 @@ _HOMES = {
     "ragchat.evaluation": ("GivenAnswer", "citation_metrics"),
     "ragchat.expansion": ("MultiQueryExpander",),
     "ragchat.extractive": ("ExtractiveAnswer", "SupportingSentence", "extractive_answer"),
+    "ragchat.gate": ("RetrievalGate",),
     "ragchat.models": ("ChatModel",),
     "ragchat.prepare": ("Preparer",),
     "ragchat.prepared": ("PreparedEvents", "PreparedRequest", "PreparedStream", "Retrieval"),

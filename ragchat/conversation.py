@@ -42,8 +42,12 @@ class ConversationQuery:
     history: Sequence[Foreign] = field(default=(), hash=False)
     """Every message before the active one, oldest first, as given."""
 
+    attachments: tuple[str, ...] = field(default=(), kw_only=True)
+    """What the active message shows beside its text, by MIME type: ``image/png``."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "history", tuple(self.history))
+        object.__setattr__(self, "attachments", tuple(self.attachments))
 
     @classmethod
     def of(cls, given: ConversationQuery | Query) -> ConversationQuery:
@@ -92,6 +96,11 @@ def render_content(message: Foreign) -> str:
     if (legacy := read(message, "function_call")) is not None:
         calls.append({"function": legacy})
     return "\n".join([*shown, *map(_tool_call, calls)]).strip()
+
+
+def attachments(message: Foreign) -> tuple[str, ...]:
+    """Returns the media of a message by MIME type, as far as it can be told, else by kind."""
+    return tuple(text.strip("[]") for kind, text in _parts(message) if kind == "media")
 
 
 def render_message(message: Foreign) -> str:

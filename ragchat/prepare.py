@@ -21,7 +21,7 @@ from ragchat.augment import (
     counter_of,
 )
 from ragchat.citations import CitationLedger
-from ragchat.conversation import ConversationQuery
+from ragchat.conversation import ConversationQuery, attachments
 from ragchat.errors import InvalidAugmentation, InvalidCitations
 from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
@@ -222,7 +222,8 @@ class _Preparation:
     def _conversation(self) -> ConversationQuery:
         options, question = self.preparer, self.request.question
         query = Query(question, filter=options.filter, scope=options.scope, top_k=options.top_k)
-        return ConversationQuery(query, self.request.history)
+        shown = attachments(self.request.active)
+        return ConversationQuery(query, self.request.history, attachments=shown)
 
     async def _gate(self, conversation: ConversationQuery) -> bool:
         gate = self.preparer.gate

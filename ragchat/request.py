@@ -78,6 +78,11 @@ class ChatRequest:
         """Copies of all messages before the active one; objects among them as mappings."""
         return tuple(as_mapping(message) for message in self._messages[: self._turn])
 
+    @property
+    def active(self) -> Mapping[str, Any]:
+        """A copy of the active user message, as a mapping."""
+        return as_mapping(self._active)
+
     def check_takes_text(self) -> None:
         """Checks that `with_question` can write: the message is a string or has one text part.
 

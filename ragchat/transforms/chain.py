@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ragchat.conversation import ConversationQuery
@@ -29,8 +29,7 @@ class Chain:
         conversation = ConversationQuery.of(given)
         query = conversation.query
         for transformer in self.transformers:
-            given_now = ConversationQuery(query, conversation.history)
-            outcome = await call_stage(transformer, given_now)
+            outcome = await call_stage(transformer, replace(conversation, query=query))
             if outcome is None:
                 return None
             query = query_of(outcome, conversation.query, stage="transform")
