@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ragchat import ChatModel
+from ragchat import ChatModel, quickstart
 from ragchat.conversation import ConversationQuery
 from ragchat.errors import (
     EmptyModelOutput,
@@ -28,7 +28,8 @@ from ragchat.transforms import (
 )
 from ragchat_retrieval.errors import InvalidQuery, InvalidSetting
 from ragchat_retrieval.filters import Eq, Filter
-from ragchat_retrieval.values import ContextText, Query
+from ragchat_retrieval.fusion import Weighted
+from ragchat_retrieval.values import ContextText, Document, Query
 
 OWNED = Filter(Eq("owner", "u7"))
 TENANT = Filter(Eq("tenant", "t1"))
@@ -250,6 +251,63 @@ async def test_a_translation_for_the_keyword_lane_stands_beside_the_original():
     given = query("Urlaubstage")
     outcome = await TranslationTransformer(model, "English", "keyword")(given)
     assert (outcome.text, outcome.lexical, outcome.semantic) == ("Urlaubstage", "leave days", None)
+    original = ContextText("Urlaubstage", lexical=0.25)
+    assert outcome.context == (*given.context, original)
+
+
+async def test_in_the_keyword_lane_the_translation_leads_and_the_original_is_found_too():
+    index = quickstart()
+    await index.ingest(
+        Document("en", "Employees get 25 leave days."), Document("de", "25 Urlaubstage im Jahr.")
+    )
+    _, model = scripted("leave days")
+    outcome = await TranslationTransformer(model, "English", "keyword")(Query("Urlaubstage"))
+    found = await index.search(outcome, fusion=Weighted(keyword=1.0))
+    assert [candidate.passage.document_id for candidate in found] == ["en", "de"]
+
+
+async def test_a_translation_equal_to_the_question_changes_nothing():
+    _, model = scripted("PX-9 Valve")
+    given = query("PX-9 valve")
+    assert await TranslationTransformer(model, "English", "keyword")(given) == given
+
+
+@pytest.mark.parametrize("lanes", ["both", "keyword"])
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("Japanese", "PX-9のバルブの価格は？"),
+        ("ja", "バルブ"),
+        (" korean ", "PX-9 밸브의 價格은?"),
+        ("Greek", "Πόσο κοστίζει;"),
+        ("Thai", "ราคาเท่าไหร่"),
+    ],
+)
+async def test_no_model_is_asked_where_the_script_tells_the_language(lanes, language, text):
+    double, model = scripted()
+    given = query(text)
+    assert await TranslationTransformer(model, language, lanes)(given) is given
+    assert double.calls == []
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("English", "What does it cost?"),
+        ("Japanese", "What does ありがとう mean?"),
+        ("Japanese", "東京大学"),
+        ("Chinese", "价格是多少"),
+        ("Korean", "価格はいくらですか"),
+        ("Greek", "the Greek letter π in formulas"),
+        ("Russian", "Скільки коштує?"),
+        ("Klingon", "バルブ"),
+        ("Thai", "123"),
+    ],
+)
+async def test_where_the_script_leaves_a_doubt_the_model_is_asked(language, text):
+    double, model = scripted("x")
+    await TranslationTransformer(model, language)(Query(text))
+    assert len(double.calls) == 1
 
 
 async def test_a_hypothetical_answer_serves_the_vector_lane_only():
