@@ -3,7 +3,7 @@
 - The current folder is empty.
 - ``AsyncOpenAI()`` and ``OpenAI()`` reach a server on this machine. Asked to answer, it cites the
   first source by its number: ``According to the documents: <its first sentence> [1]``. Asked for
-  other wordings, scores or a rewritten question, it answers in the form that was asked for.
+  other wordings, scores, a plan or a rewritten question, it answers in the form that was asked for.
 - No setting of ragchat is set, so the embedder is the local model.
 """
 
@@ -37,6 +37,12 @@ def reply(request):
     if '{"queries"' in prompt:
         number = int(re.search(r"exactly (\d+) wordings", prompt)[1])
         return json.dumps({"queries": [f"{json.loads(asked[1])} ({n})" for n in range(number)]})
+    if '{"retrieve"' in prompt:
+        said = re.search(r"New message, as a JSON string:\n(.*)\n", prompt)
+        number = int((re.search(r'"variants": (\d+)', prompt) or ["", "0"])[1])
+        question = json.loads(said[1])
+        variants = [f"{question} ({n})" for n in range(number)]
+        return json.dumps({"retrieve": True, "query": question, "variants": variants})
     if '{"query"' in prompt:
         return json.dumps({"query": json.loads(asked[1])})
     if evidence:

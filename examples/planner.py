@@ -1,0 +1,57 @@
+"""One plan instead of a rewrite and an expansion, and no model call at all for small talk.
+
+It asks the chat model that `OPENAI_API_KEY` and `OPENAI_BASE_URL` name. It prints:
+
+    small talk: gate, 0 model calls
+    a question: 2 queries, 1 model call
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from openai import AsyncOpenAI
+
+import ragchat
+
+DOCUMENTS = [
+    ragchat.Document("tandem", "Hiring a tandem is 30 euros a day; a second day is half price."),
+    ragchat.Document("cargo", "Hiring a cargo bike costs 40 euros a day."),
+]
+CONVERSATION = [
+    {"role": "user", "content": "Can I hire a tandem?"},
+    {"role": "assistant", "content": "Yes, you can hire a tandem for any number of days."},
+]
+
+
+async def main() -> None:
+    client = AsyncOpenAI()
+    calls = 0
+
+    async def create(**request: Any) -> object:
+        nonlocal calls
+        calls += 1
+        return await client.chat.completions.create(**request)
+
+    index = ragchat.quickstart()
+    await index.ingest(*DOCUMENTS)
+    preparer = ragchat.Preparer(
+        index.retriever(top_k=1),
+        gate=ragchat.RetrievalGate(),
+        query_transformer=ragchat.QueryPlanner(ragchat.ChatModel(create, model="gpt-5-mini"), 1),
+    )
+
+    async def ask(text: str) -> ragchat.Retrieval:
+        messages = [*CONVERSATION, {"role": "user", "content": text}]
+        return (await preparer.prepare(model="gpt-5", messages=messages)).retrieval
+
+    skipped = (await ask("Great, thanks!")).skipped
+    print(f"small talk: {skipped}, {calls} model calls")
+    found = await ask("And how much is it?")
+    print(f"a question: {len(found.queries)} queries, {calls} model call")
+    await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
