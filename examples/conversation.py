@@ -5,7 +5,7 @@ what a `Preparer` does by default. `query_transformer=None` searches with the ba
 
 It prints:
 
-    the last turn alone: The second tour leaves at noon; how much you walk is up to you.
+    the last turn alone: The second tour leaves at noon.
     with the conversation: Hiring a tandem is 30 euros a day; a second day is half price.
 """
 
@@ -19,7 +19,7 @@ DOCUMENTS = [
     ragchat.Document("tandem", "Hiring a tandem is 30 euros a day; a second day is half price."),
     ragchat.Document("cargo", "Hiring a cargo bike costs 40 euros a day."),
     ragchat.Document("room", "A second room is 90 euros a night."),
-    ragchat.Document("tour", "The second tour leaves at noon; how much you walk is up to you."),
+    ragchat.Document("tour", "The second tour leaves at noon."),
 ]
 CONVERSATION = [
     {"role": "user", "content": "Can I hire a tandem?"},

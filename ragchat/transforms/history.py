@@ -1,8 +1,10 @@
 """`HistoryExpansionTransformer`: the conversation reaches retrieval without a model.
 
-Earlier turns become weighted context beside the question, never glued to it. The shorter the
-question, the more it leans on what was said before; and the less an earlier turn resembles it, the
-more it adds, which is why the index damps similar context.
+What a user said before and the last answer took up is what the conversation is about. These shared
+words become weighted context beside the question: in the keyword lane as words that weigh more than
+the rest of the earlier turns, in the vector lane as a second wording, the question with the shared
+words behind it. The last answer adds its meaning, damped by the index as far as it resembles the
+question already. The shorter the question, the more it leans on what was said before.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
+from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer, is_paired
 from ragchat_retrieval.values import ContextText
 
 if TYPE_CHECKING:
@@ -21,46 +23,43 @@ if TYPE_CHECKING:
     from ragchat.conversation import ConversationQuery, Turn
     from ragchat_retrieval.values import Query
 
+_WEIGHTS = ("lexical_user", "lexical_shared", "semantic_shared", "semantic_assistant")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryExpansionTransformer:
     """Fills ``Query.context`` from earlier user and assistant turns.
 
-    The default weights are measured on the conversations of MTRAG (ClapNQ, FiQA, Govt), with the
-    default hybrid search.
+    The default weights are the best of a small grid on the conversations of MTRAG Govt, and were
+    checked on those of ClapNQ and FiQA (``benchmarks/history.py``).
 
     Raises:
         InvalidSetting: A weight is negative or not finite, or `gains` is not as described.
     """
 
-    lexical_user: float = 0.4
+    lexical_user: float = 0.1
     """Weight in the keyword lane of all earlier user turns together, shared equally."""
 
-    lexical_assistant: float = 0.03
-    """Weight in the keyword lane of the last assistant turn."""
+    lexical_shared: float = 0.3
+    """Weight in the keyword lane of each word that an earlier user turn and the last assistant turn
+    share and that the question lacks; if there is none, of the last user turn's words."""
 
-    semantic_user: float = 0.4
-    """Weight in the vector lane of the recent user turns, joined; times the gain, and damped."""
+    semantic_shared: float = 0.3
+    """Weight in the vector lane of the question with those words behind it; times the gain."""
 
-    semantic_assistant: float = 0.4
+    semantic_assistant: float = 0.6
     """Weight in the vector lane of the last assistant turn; times the gain, and damped."""
-
-    recent: int = 3
-    """How many of the last user turns are joined for the vector lane."""
 
     gains: tuple[tuple[float, float], ...] = ((3, 1.0), (5, 0.7), (8, 0.4), (math.inf, 0.2))
     """Pairs (most content terms in the question, gain of the vector lane), ascending, the first
     that applies; more terms than in any pair mean a gain of 0."""
 
     analyzer: Analyzer = DEFAULT_ANALYZER
-    """Tells content terms; they count once each."""
+    """Tells content terms."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gains", tuple((most, gain) for most, gain in self.gains))
-        weights = {
-            name: getattr(self, name)
-            for name in ("lexical_user", "lexical_assistant", "semantic_user", "semantic_assistant")
-        }
+        weights = {name: getattr(self, name) for name in _WEIGHTS}
         weights |= {f"gains[{index}]": gain for index, (_, gain) in enumerate(self.gains)}
         for name, weight in weights.items():
             if not (math.isfinite(weight) and weight >= 0):
@@ -68,8 +67,6 @@ class HistoryExpansionTransformer:
         limits = [most for most, _ in self.gains]
         if limits != sorted(limits):
             raise InvalidSetting("gains", "must ascend by the number of terms")
-        if self.recent < 1:
-            raise InvalidSetting("recent", "must be 1 or more")
 
     async def __call__(self, conversation: ConversationQuery) -> Query:
         """Returns what `expanded` returns."""
@@ -86,27 +83,45 @@ class HistoryExpansionTransformer:
 
     def _context(self, question: str, spoken: Sequence[Turn]) -> list[ContextText]:
         asked = [turn.text for turn in spoken if turn.role == "user"]
-        answered = [turn.text for turn in spoken if turn.role == "assistant"]
-        gain = self._gain(question)
-        context = [ContextText(text, lexical=self.lexical_user / len(asked)) for text in asked]
-        if asked:
-            recent = "\n".join(asked[-self.recent :])
-            semantic = self.semantic_user * gain
-            if len(asked) == 1:
-                context = [replace(context[0], semantic=semantic, damp=True)]
-            else:
-                context.append(ContextText(recent, semantic=semantic, damp=True))
-        if answered:
-            context.append(
-                ContextText(
-                    answered[-1],
-                    lexical=self.lexical_assistant,
-                    semantic=self.semantic_assistant * gain,
-                    damp=True,
-                )
-            )
-        return [text for text in context if text.lexical or text.semantic]
+        answer = next((turn.text for turn in reversed(spoken) if turn.role == "assistant"), "")
+        known = set(self.analyzer.terms(question))
+        gain = next((gain for most, gain in self.gains if len(known) <= most), 0.0)
+        last = asked[-1] if asked else ""
+        shared = self._shared(known, asked, answer) or self._shared(known, [last], last)
+        wording = f"{question} {shared}" if shared else ""
+        context = [
+            *(ContextText(text, lexical=self.lexical_user / len(asked)) for text in asked),
+            ContextText(shared, lexical=self.lexical_shared),
+            ContextText(wording, semantic=self.semantic_shared * gain),
+            ContextText(answer, semantic=self.semantic_assistant * gain, damp=True),
+        ]
+        return [given for given in context if given.text and (given.lexical or given.semantic)]
 
-    def _gain(self, question: str) -> float:
-        terms = len(set(self.analyzer.terms(question)))
-        return next((gain for most, gain in self.gains if terms <= most), 0.0)
+    def _shared(self, known: set[str], asked: Sequence[str], answer: str) -> str:
+        """Returns the words of user turns that an answer took up, each term once."""
+        lacking = set(self.analyzer.terms(answer)) - known
+        words: list[str] = []
+        for chunk in dict.fromkeys(" ".join(asked).split()):
+            terms = self.analyzer.terms(chunk)
+            if lacking.isdisjoint(terms):
+                continue
+            # Where words have no spaces between them, a chunk may be a sentence.
+            words += _runs(terms, lacking) if is_paired(chunk) else [chunk]
+            lacking.difference_update(terms)
+        return " ".join(words)
+
+
+def _runs(terms: Sequence[str], kept: set[str]) -> list[str]:
+    """Joins those terms of a text that are kept where one goes on with the end of the other."""
+    runs: list[str] = []
+    previous = ""
+    for term in terms:
+        if term not in kept:
+            previous = ""
+            continue
+        if previous and is_paired(previous) and previous[-1] == term[0]:
+            runs[-1] += term[1:]
+        else:
+            runs.append(term)
+        previous = term
+    return runs

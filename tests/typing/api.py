@@ -185,6 +185,16 @@ async def conversation(query: ragchat.Query, model: ragchat.ChatModel) -> None:
     turn = ragchat.ConversationQuery(query, [{"role": "user", "content": "hello"}])
     assert_type(await ragchat.HistoryExpansionTransformer()(turn), ragchat.Query)
     assert_type(await ragchat.CompressionTransformer(model)(turn), ragchat.Query)
+    assert_type(await ragchat.QueryPlanner(model, variants=2)(turn), ragchat.Query | None)
+    assert_type(ragchat.RetrievalGate(also=("ahoy",)).retrieves(turn), bool)
+    ragchat.Preparer(
+        ragchat.quickstart().retriever(),
+        gate=ragchat.RetrievalGate(),
+        query_transformer=ragchat.fallback(
+            ragchat.QueryPlanner(model), ragchat.HistoryExpansionTransformer(), timeout=2.0
+        ),
+        speculative=True,
+    )
     answer = await ragchat.extractive_answer(query, ragchat.Citations([ragchat.Passage("a")]))
     assert_type(answer, ragchat.ExtractiveAnswer)
     assert_type(answer.text, str)

@@ -43,22 +43,52 @@ async def test_without_earlier_words_the_query_stays_as_it_is(history):
     assert await expand(ConversationQuery(query, history)) is query
 
 
-async def test_a_short_question_leans_fully_on_its_history():
-    found = await context("how much?", user("hire of bikes"), assistant("Ten a day."))
+async def test_what_the_answer_took_up_of_the_question_before_weighs_most():
+    found = await context(
+        "how much?", user("Can I hire a bike here?"), assistant("You can hire bikes in town.")
+    )
     assert approx(found) == [
-        ("hire of bikes", 0.4, 0.4, True),
-        ("Ten a day.", 0.03, 0.4, True),
+        ("Can I hire a bike here?", 0.1, 0, False),
+        ("hire bike", 0.3, 0, False),
+        ("how much? hire bike", 0, 0.3, False),
+        ("You can hire bikes in town.", 0, 0.6, True),
     ]
 
 
-async def test_user_turns_share_their_lexical_weight_and_the_last_three_are_joined():
+@pytest.mark.parametrize("answers", [(), (assistant("Ten a day."),)])
+async def test_where_nothing_was_taken_up_the_last_user_turn_is_what_it_is_about(answers):
+    found = await context("how much?", user("boats"), user("hire of bikes"), *answers)
+    assert approx(found[:4]) == [
+        ("boats", 0.05, 0, False),
+        ("hire of bikes", 0.05, 0, False),
+        ("hire bikes", 0.3, 0, False),
+        ("how much? hire bikes", 0, 0.3, False),
+    ]
+    assert len(found) == 4 + len(answers)
+
+
+async def test_user_turns_share_their_lexical_weight_and_the_last_answer_alone_counts():
     history = [user(f"turn {n}") for n in range(5)]
-    found = await context("how much?", *history, assistant("one"), assistant("two"))
+    found = await context("how much?", *history, assistant("one"), assistant("turn"))
     assert approx(found) == [
-        *((f"turn {n}", 0.08, 0.0, False) for n in range(5)),
-        ("turn 2\nturn 3\nturn 4", 0.0, 0.4, True),
-        ("two", 0.03, 0.4, True),
+        *((f"turn {n}", 0.02, 0.0, False) for n in range(5)),
+        ("turn", 0.3, 0.0, False),
+        ("how much? turn", 0.0, 0.3, False),
+        ("turn", 0.0, 0.6, True),
     ]
+
+
+async def test_a_shared_word_counts_once_and_not_if_the_question_has_it():
+    found = await context(
+        "which bike?", user("bike prices"), user("price of bikes"), assistant("Bike prices differ.")
+    )
+    assert approx(found)[2] == ("prices", 0.3, 0, False)
+
+
+async def test_in_scripts_without_spaces_shared_runs_of_characters_are_words():
+    found = await context("いくら？", user("赤いバルブの価格"), assistant("バルブは価格が高い。"))
+    assert approx(found)[1] == ("バルブ 価格", 0.3, 0, False)
+    assert approx(found)[2] == ("いくら？ バルブ 価格", 0, 0.3, False)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +101,10 @@ async def test_the_longer_the_question_the_less_its_vector_leans_on_history(term
         "valley", "copper",
     ]  # fmt: skip
     question = "what is the " + " and ".join(names[:terms] * 2)
-    found = await context(question, user("u"), assistant("a"))
-    assert approx(found) == [
-        ("u", 0.4, 0.4 * gain, True),
-        ("a", 0.03, 0.4 * gain, True),
+    found = await context(question, user("uu"), assistant("aa"))
+    assert approx(found)[-2:] == [
+        (f"{question.strip()} uu", 0, 0.3 * gain, False),
+        ("aa", 0, 0.6 * gain, True),
     ]
 
 
@@ -87,7 +117,11 @@ async def test_media_and_tool_calls_are_no_words():
         {"role": "tool", "tool_call_id": "call_1", "content": "PX-7"},
         user([image]),
     )
-    assert approx(found) == [("what part", 0.4, 0.4, True)]
+    assert approx(found) == [
+        ("what part", 0.1, 0, False),
+        ("part", 0.3, 0, False),
+        ("and this? part", 0, 0.3, False),
+    ]
 
 
 async def test_context_that_is_there_already_stays_first():
@@ -101,11 +135,11 @@ async def test_context_that_is_there_already_stays_first():
 
 async def test_weights_can_be_chosen_and_a_zero_leaves_its_text_out():
     chosen = HistoryExpansionTransformer(
-        lexical_user=0.0, lexical_assistant=0.0, semantic_assistant=0.0, recent=1, gains=((3, 0.5),)
+        lexical_user=0.0, lexical_shared=0.0, semantic_assistant=0.0, gains=((3, 0.5),)
     )
     history = (user("one"), user("two"), assistant("three"))
     outcome = await chosen(ConversationQuery(Query("q"), history))
-    assert approx(outcome.context) == [("two", 0.0, 0.2, True)]
+    assert approx(outcome.context) == [("q two", 0.0, 0.15, False)]
     long = await chosen(ConversationQuery(Query("bike helmet price bridge"), history))
     assert long.context == ()
 
@@ -114,11 +148,11 @@ async def test_weights_can_be_chosen_and_a_zero_leaves_its_text_out():
     "settings",
     [
         {"lexical_user": -0.1},
-        {"semantic_user": math.nan},
+        {"semantic_shared": math.nan},
         {"semantic_assistant": math.inf},
         {"gains": ((3, -1.0),)},
         {"gains": ((5, 1.0), (3, 0.5))},
-        {"recent": 0},
+        {"lexical_shared": -1},
     ],
 )
 def test_bad_weights_are_refused(settings):
@@ -138,9 +172,13 @@ WORDS = st.text("ab \n", max_size=8)
 async def test_weights_keep_their_sums_whatever_was_said(question, history):
     query = Query(question or "q") if question.strip() else Query("q")
     outcome = await expand(ConversationQuery(query, history))
-    asked = sum(1 for m in history if m["role"] == "user" and m["content"].strip())
+    asked = [m["content"] for m in history if m["role"] == "user" and m["content"].strip()]
     answered = any(m["role"] == "assistant" and m["content"].strip() for m in history)
-    lexical = sum(c.lexical for c in outcome.context)
-    assert lexical == pytest.approx((0.4 if asked else 0) + (0.03 if answered else 0))
-    assert len([c for c in outcome.context if c.damp]) == min(asked, 1) + answered
+    turns, shared = outcome.context[: len(asked)], outcome.context[len(asked) :]
+    assert sum(c.lexical for c in turns) == pytest.approx(0.1 if asked else 0)
+    assert sum(c.lexical for c in shared) in {0, 0.3}
+    worded = [False] * any(c.lexical for c in shared)
+    assert [c.damp for c in shared if c.semantic] == worded + [True] * answered
     assert outcome.text == query.text
+    known, said = set(query.text.split()), set(" ".join(asked).split())
+    assert all(set(c.text.split()) <= said - known for c in shared if c.lexical)

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from ragchat import sync
+from ragchat import ChatModel, CompressionTransformer, RetrievalGate, sync
 from ragchat.augment import IdentityAugmenter
 from ragchat.errors import EmptyResponse
 from ragchat.portal import portal
@@ -62,6 +62,21 @@ def test_options_and_tool_rounds_are_those_of_the_async_classes():
     assert len(events) == 6
     longer = made.with_messages([{"role": "assistant", "content": "x"}])
     assert len(longer.request["messages"]) == 2
+
+
+def test_the_blocking_preparer_takes_a_gate_and_searches_ahead():
+    model = ChatModel(ScriptedChatModel("What does it cost?").create, model="small")
+    preparer = sync.Preparer(
+        lambda query: found(query.text),
+        query_transformer=CompressionTransformer(model),
+        speculative=True,
+        gate=RetrievalGate(),
+    )
+    history = [{"role": "user", "content": "a pump"}, {"role": "assistant", "content": "Blue."}]
+    asked = preparer.prepare(messages=[*history, {"role": "user", "content": "price?"}])
+    assert asked.retrieval.candidates[0].passage.id == "What does it cost?"
+    thanked = preparer.prepare(messages=[*history, {"role": "user", "content": "thanks"}])
+    assert thanked.retrieval.skipped == "gate"
 
 
 def test_the_index_has_blocking_methods():
@@ -316,7 +331,7 @@ def test_a_loop_that_was_stopped_is_replaced():
 
 SCRIPT = """
 import os, sys
-from ragchat import sync
+from ragchat import ChatModel, CompressionTransformer, RetrievalGate, sync
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.values import Candidate, Passage
 
