@@ -157,16 +157,16 @@ async def searched(
     """
     if early is None:
         return tuple(queries), await search(queries)
-    provisional: Anticipated | None
     if early.answers(queries[0]):
-        provisional, rankings = await gather(early.result(), search(queries[1:]))
-        rankings = [provisional.ranking, *rankings]
+        provisional, rest = await gather(early.result(), search(queries[1:]))
+        rankings = [provisional.ranking, *rest]
     else:
-        rankings = await search(queries)
-        if (provisional := early.so_far()) is None:
+        rankings = list(await search(queries))
+        provisional = early.so_far()
+        if provisional is None:
             return tuple(queries), rankings
         queries = [*queries, provisional.query]
-        rankings = _disagreeing([*rankings, provisional.ranking], queries[0].top_k)
+        rankings = list(_disagreeing([*rankings, provisional.ranking], queries[0].top_k))
     for degradation in provisional.degraded:
         run.record.degrade(degradation.stage, degradation.reason)
     return tuple(queries), rankings
