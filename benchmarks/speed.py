@@ -8,7 +8,8 @@ are compared with, so that other work on the machine hits all alike; figures are
 With bm25s installed its numpy scoring is measured too, and writing is compared with the floor: what
 it takes bm25s to tokenise and index the texts, and numpy to keep the vectors. Floor and stores take
 turns, `--writes` times, with the first 10,000 passages and then with all; by processor time too,
-which other work distorts least. `fsync` is what it takes to sync a file of SQLite's size.
+which other work distorts least. `fsync` is what it takes to sync a file of SQLite's size. What the
+stores take in memory is for ``memory.py`` to say, in processes that hold nothing else.
 """
 
 from __future__ import annotations
@@ -65,17 +66,24 @@ class Given:
         return np.stack([self._rows[text] for text in texts])
 
 
-def revisions(texts: Sequence[str], vectors: NDArray[np.float32]) -> list[ragchat.Revision]:
-    """Returns one document with one passage per text, with metadata to filter by."""
+def revisions(
+    texts: Sequence[str], vectors: NDArray[np.float32], *, first: int = 0
+) -> list[ragchat.Revision]:
+    """Returns one document with one passage per text, numbered from `first`, with metadata."""
     made = []
-    for n, text in enumerate(texts):
+    for at, text in enumerate(texts):
+        n = first + at
         metadata = {"hundredth": n % 100 == 0, "tenth": n % 10 == 0, "half": n % 2 == 0}
         document = ragchat.Document(f"d{n}", text, metadata=metadata)
         passage = ragchat.Passage(
-            text, document_id=document.id, metadata=metadata, span=(0, len(text))
+            text,
+            document_id=document.id,
+            metadata=metadata,
+            span=(0, len(text)),
+            digest=document.digest,
         )
         made.append(
-            ragchat.Revision(document=document, passages=[passage], vectors=vectors[n : n + 1])
+            ragchat.Revision(document=document, passages=[passage], vectors=vectors[at : at + 1])
         )
     return made
 
@@ -225,12 +233,6 @@ async def lanes(name: str, store: Store, data: dict[str, Any], rounds: int) -> N
     show(f"{name}: vectors", await interleaved(works, rounds), next(iter(works)))
 
 
-def resident() -> float:
-    """Returns the resident memory of this process in MB."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096 / 1e6
-
-
 async def main() -> None:
     """Fills both stores and measures them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -245,7 +247,6 @@ async def main() -> None:
     queries = np.load(args.data / "qvectors.npy")
     data = {"texts": texts, "questions": questions, "queries": queries, "vectors": vectors}
     data["bm25s"] = bare_keywords(texts, questions[:300])
-    payload = vectors.nbytes / 1e6 + sum(len(text.encode()) for text in texts) / 1e6
     with tempfile.TemporaryDirectory() as folder:
         stores = {
             "memory": ragchat.MemoryStore(),
@@ -254,13 +255,11 @@ async def main() -> None:
         for name, store in stores.items():
             made = revisions(texts, vectors)
             gc.collect()
-            before = resident()
             async with asyncio.timeout(600):
                 seconds, _ = await written(store, data, made)
             del made
             gc.collect()
-            print(f"\n{name}: {len(texts)} passages written in {seconds:.1f} s", end="")
-            print(f", {(resident() - before) / payload:.2f} × (vectors + text) more resident")
+            print(f"\n{name}: {len(texts)} passages written in {seconds:.1f} s")
             await lanes(name, store, data, args.rounds)
             await store.aclose()
         began = time.perf_counter()
@@ -268,7 +267,6 @@ async def main() -> None:
         await store.search_text({"python": 1.0}, TOP, filter=EVERYTHING, scope=EVERYTHING)
         print(f"\nsqlite: opened and searched in {(time.perf_counter() - began) * 1e3:.0f} ms")
         await store.aclose()
-    # Last, since what they give back would hide what the stores keep resident.
     for size in sorted({min(SOME, len(texts)), len(texts)}):
         await writes(data, size, args.writes)
 
