@@ -475,3 +475,30 @@ async def test_after_a_swap_no_process_builds_its_arrays_anew(
     assert len(await by_words(again, "two")) == 3
     assert len(await by_words(again.corpus("other"), "one")) == 1
     await again.aclose()
+
+
+async def test_a_save_that_is_under_way_is_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches beside a save go on without queueing others; later growth is saved again."""
+    monkeypatch.setattr(mirror, "_GROWTH", 10)
+    save, began, go, saves = mirror.Mirror.save, threading.Event(), threading.Event(), []
+
+    def slow(self: mirror.Mirror) -> None:
+        saves.append(len(saves))
+        began.set()
+        assert go.wait(60)
+        save(self)
+
+    monkeypatch.setattr(mirror.Mirror, "save", slow)
+    store = SQLiteStore(tmp_path / "kb.sqlite")
+    await put(store, *(revision(f"a{n}", "shared") for n in range(30)))
+    assert await asyncio.to_thread(began.wait, 60)
+    for _ in range(5):
+        await by_words(store, "shared")
+    go.set()
+    await put(store, *(revision(f"b{n}", "shared") for n in range(60)))
+    await store._db.write(lambda _: None)  # behind whatever was queued
+    assert len(saves) == 2
+    monkeypatch.setattr(mirror.Mirror, "save", save)
+    await store.aclose()

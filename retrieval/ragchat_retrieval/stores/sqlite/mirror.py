@@ -80,6 +80,7 @@ class Mirror:
         self._current: _Current | None = None
         self._saved: tuple[str, int] | None = None
         self._changed = 0
+        self._save_is_due = False
 
     def snapshot(self, connection: sqlite3.Connection, state: CorpusState) -> tuple[Snapshot, int]:
         """Returns the arrays at `state`, or at a later revision of the same life of the corpus.
@@ -142,13 +143,16 @@ class Mirror:
         with self._lock:
             self._current = None
 
-    @property
-    def has_grown(self) -> bool:
-        """Whether so much was written that the arrays should be saved soon."""
+    def asks_for_saving(self) -> bool:
+        """Says, once, that so much was written that the arrays should be saved soon.
+
+        Once, because a save of large arrays takes a while and searches go on meanwhile.
+        """
         current = self._current
-        if current is None or self._folder is None or not self._writes:
+        if current is None or self._folder is None or not self._writes or self._save_is_due:
             return False
-        return self._changed > max(_GROWTH, current.snapshot.live // 2)
+        self._save_is_due = self._changed > max(_GROWTH, current.snapshot.live // 2)
+        return self._save_is_due
 
     def save(self, *, always: bool = False) -> None:
         """Writes the arrays beside the file, if that spares the next process enough work.
@@ -156,29 +160,10 @@ class Mirror:
         Saved arrays are a convenience: if they cannot be written, the log says so and that is all.
         """
         with self._lock:
-            current = self._current
-            if current is None or self._folder is None or not self._writes:
-                return
-            if not always and not self._is_worth_saving(current):
-                return
-            stamp = {
-                "format": FORMAT,
-                "uuid": current.uuid,
-                "revision": current.revision,
-                "stamp": current.stamp,
-                "terms": current.terms,
-            }
             try:
-                self._folder.mkdir(exist_ok=True)
-                save(self._engine, arrays_file(self._folder, current.uuid), stamp=stamp)
-            except OSError as error:
-                _log.warning("search arrays not saved (%s)", type(error).__name__)
-                self._changed = 0  # tried again when the store is closed, not at every search
-                return
-            # Saving made the arrays compact; the older ones need not stay in memory.
-            self._current = current._replace(snapshot=self._engine.snapshot)
-            self._saved = (current.uuid, current.revision)
-            self._changed = 0
+                self._save(always=always)
+            finally:
+                self._save_is_due = False
 
     def _is_worth_saving(self, current: _Current) -> bool:
         if self._saved is None or self._saved[0] != current.uuid:
@@ -187,6 +172,31 @@ class Mirror:
         return behind > _LAG or self._changed > current.snapshot.live // 20
 
     # --- under the lock ---
+
+    def _save(self, *, always: bool) -> None:
+        current = self._current
+        if current is None or self._folder is None or not self._writes:
+            return
+        if not always and not self._is_worth_saving(current):
+            return
+        stamp = {
+            "format": FORMAT,
+            "uuid": current.uuid,
+            "revision": current.revision,
+            "stamp": current.stamp,
+            "terms": current.terms,
+        }
+        try:
+            self._folder.mkdir(exist_ok=True)
+            save(self._engine, arrays_file(self._folder, current.uuid), stamp=stamp)
+        except OSError as error:
+            _log.warning("search arrays not saved (%s)", type(error).__name__)
+            self._changed = 0  # tried again when the store is closed, not at every search
+            return
+        # Saving made the arrays compact; the older ones need not stay in memory.
+        self._current = current._replace(snapshot=self._engine.snapshot)
+        self._saved = (current.uuid, current.revision)
+        self._changed = 0
 
     def _catch_up(self, connection: sqlite3.Connection, state: CorpusState) -> _Current:
         current = self._current

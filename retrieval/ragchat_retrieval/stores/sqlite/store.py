@@ -398,7 +398,7 @@ class SQLiteStore:
         await self._db.read(lambda c: self._mirrors.save(c, corpus, always=True))
 
     def _save_growth(self, mirror: Mirror) -> None:
-        if mirror.has_grown:
+        if mirror.asks_for_saving():
             self._db.later(mirror.save)
 
     async def _delete(
