@@ -264,7 +264,7 @@ class CountsTerms(Protocol):
     """What a store with a keyword lane may offer besides: others can then weigh words as it does.
 
     Without it, corpora that are read together weigh words each by its own statistics, and the words
-    of a title all weigh the same.
+    of a title all weigh the same. A store without a keyword lane has nothing to tell: None.
     """
 
     async def term_counts(self, terms: Collection[str]) -> TermCounts | None:

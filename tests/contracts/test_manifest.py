@@ -232,21 +232,26 @@ class OneAtATime:
         return _best(found, limit)
 
     async def words_of(self, state: State, terms: Mapping[str, float], clause: Clause) -> list[Row]:
-        every = [row.terms for row in self._rows(state).values()]
         mean = max(1e-9, state.sums.length / max(1, state.sums.passages))
-        holding = {term: sum(term in held for held in every) for term in terms}
+        holding = await self.holding(state, terms)
         weights = {
-            term: weight * idf(max(state.sums.passages, holding[term]), holding[term])
-            for term, weight in terms.items()
+            term: terms[term] * idf(max(state.sums.passages, held), held)
+            for term, held in holding.items()
+            if held
         }
 
         def score(row: Row) -> float:
             norm = K1 * (1 - B + B * row.length / mean)
-            held = ((weights[term], row.terms.get(term, 0)) for term in terms)
+            held = ((weight, row.terms.get(term, 0)) for term, weight in weights.items())
             return sum(weight * count / (count + norm) for weight, count in held if count)
 
         found = await self.rows(state, clause)
         return [replace(row, score=score(row)) for row in found]
+
+    async def holding(self, state: State, terms: Collection[str]) -> dict[str, int]:
+        await self._read()
+        every = [row.terms for row in self._rows(state).values()]
+        return {term: sum(term in held for held in every) for term in terms}
 
     async def by_vector(
         self,

@@ -17,6 +17,7 @@ from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import InvalidSetting, StoreUnavailable
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.opening import open_index
+from ragchat_retrieval.ports import term_counts
 from ragchat_retrieval.stores.chroma import ChromaStore
 from ragchat_retrieval.testing.filter_cases import FILTER_CASES, TERM
 from ragchat_retrieval.testing.store_suite import VectorStoreContract
@@ -100,6 +101,7 @@ async def test_there_is_no_keyword_lane(store: ChromaStore) -> None:
     await put(store, revision("a", "one two"))
     assert not store.capabilities.keyword
     assert await store.search_text({"one": 1.0}, 5, filter=Filter(), scope=ALL) == []
+    assert await term_counts(store, ["one"]) is None
 
 
 async def test_an_index_opens_by_url_and_searches_by_vectors(chroma_url: str) -> None:

@@ -19,9 +19,11 @@ from ragchat_retrieval.filters import Eq, Filter, Ne, as_filterable, is_semantic
 from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lexical import Analyzer, idf
-from ragchat_retrieval.ports import Capabilities, TermCounts
+from ragchat_retrieval.ports import Capabilities, CountsTerms, TermCounts
 from ragchat_retrieval.stores.joined import JoinedStore
+from ragchat_retrieval.stores.manifest_store import ManifestStore
 from ragchat_retrieval.stores.memory import MemoryStore
+from ragchat_retrieval.stores.postgres import PostgresStore
 from ragchat_retrieval.stores.sqlite import SQLiteStore
 from ragchat_retrieval.values import Document
 
@@ -86,6 +88,11 @@ async def test_words_are_as_rare_as_in_all_corpora_together():
     # All passages are of one word, so that the length changes nothing: tf / (tf + k1) = 1 / 2.2.
     assert [hit.score for hit in hits] == pytest.approx([idf(53, 3) / 2.2] * 3)
     assert [c.passage.document_id for c in found] == ["large/l", "small/s", "small/t"]
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore, PostgresStore, ManifestStore])
+def test_every_store_with_a_keyword_lane_counts_terms(kind):
+    assert issubclass(kind, CountsTerms)
 
 
 async def test_without_counts_each_corpus_weighs_words_by_itself():

@@ -359,6 +359,11 @@ class ChromaEngine:
         del terms
         return await self.rows(state, clause)
 
+    async def holding(self, state: State, terms: Collection[str]) -> dict[str, int]:
+        """Finds no terms: there is no keyword lane."""
+        del state
+        return dict.fromkeys(terms, 0)
+
     async def by_vector(
         self,
         state: State,

@@ -371,6 +371,10 @@ class Engine(Protocol):
         """Returns the rows that match with their scores by words, zero included."""
         ...
 
+    async def holding(self, state: State, terms: Collection[str]) -> dict[str, int]:
+        """Returns how many rows hold each term, zero included, whether the rows count or not."""
+        ...
+
     async def by_vector(
         self,
         state: State,

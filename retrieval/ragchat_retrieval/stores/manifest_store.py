@@ -20,7 +20,7 @@ from ragchat_retrieval.errors import (
     StoreUnavailable,
 )
 from ragchat_retrieval.filters import Eq, Filter
-from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts
+from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts, TermCounts
 from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.checks import (
     check_write,
@@ -279,6 +279,21 @@ class ManifestStore:
         rows = await self._given(passage_ids, scope, ask=ask)
         return {row.passage_id: row.score for row in rows}
 
+    async def term_counts(self, terms: Collection[str]) -> TermCounts | None:
+        """Returns how common terms are in the corpus; None if there is no keyword lane."""
+        engine = self._engine()
+        if not self.capabilities.keyword:
+            return None
+        asked = [term for term in dict.fromkeys(terms) if is_storable(term)]
+
+        async def ask(state: State) -> TermCounts:
+            total = state.sums.passages
+            # During a write the rows of two revisions are there.
+            held = {t: min(n, total) for t, n in (await engine.holding(state, asked)).items()}
+            return TermCounts(total, {term: count for term, count in held.items() if count})
+
+        return await self._read(ask, TermCounts(0, {}))
+
     async def search_vector(
         self,
         vector: NDArray[np.float32],
@@ -407,18 +422,21 @@ class ManifestStore:
     async def _entries(
         self, document_ids: Collection[str] | None, scope: Filter, *, text: bool = False
     ) -> list[Entry]:
-        plan = plan_of(scope)
+        engine, ids, clause = self._engine(), _storable(document_ids), plan_of(scope).clause
+        none: list[Entry] = []
+        found = await self._read(lambda state: engine.entries(state, ids, clause, text=text), none)
+        return [entry for entry in found if scope.matches_document(entry.document)]
+
+    async def _read(self, ask: Callable[[State], Awaitable[T]], absent: T) -> T:
+        """Asks about the corpus as it is, again if it was reset or moved meanwhile."""
         for _ in range(ATTEMPTS):
             state = await self._state()
             if state is None:
-                return []
+                return absent
             try:
-                found = await self._engine().entries(
-                    state, _storable(document_ids), plan.clause, text=text
-                )
+                return await ask(state)
             except Gone:
                 continue
-            return [entry for entry in found if scope.matches_document(entry.document)]
         raise StoreUnavailable("changes all the time", store=self.name, retryable=True)
 
     async def _lane(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra, StoreClosed, StoreReadOnly
-from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts
+from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts
 from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.postgres import layout, reading
@@ -332,6 +332,16 @@ class PostgresStore:
             return await query.score(r.session, r.tables, ids, scope)
 
         return await self._read(work, {})
+
+    async def term_counts(self, terms: Collection[str]) -> TermCounts:
+        """Returns how common terms are in the corpus."""
+        wanted, statistics = reading.storable(terms), self._shared.statistics
+
+        async def work(r: _Reading) -> TermCounts:
+            known = await statistics.look_up(r.session, r.tables, r.state, wanted)
+            return TermCounts(r.state.passages, {t: held for t, (_, held) in known.items()})
+
+        return await self._read(work, TermCounts(0, {}))
 
     async def search_vector(
         self,

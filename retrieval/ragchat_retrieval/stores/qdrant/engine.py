@@ -300,6 +300,21 @@ class QdrantEngine:
         rows = await self.rows(state, clause, terms=True)
         return [_scored(row, weights, state) for row in rows]
 
+    async def holding(self, state: State, terms: Collection[str]) -> dict[str, int]:
+        """Returns how many rows hold each term, zero included, whether the rows count or not."""
+        gate = asyncio.Semaphore(_TERM_QUESTIONS)
+
+        async def count(term: str) -> int:
+            async with gate:
+                question = condition(AnyOf("terms", (term,)))
+                found = await self._call("count", self._rows(state), question, exact=True)
+                held: int = found.count
+                return held
+
+        asked = [*terms]
+        counts = await asyncio.gather(*map(count, asked))
+        return dict(zip(asked, counts, strict=True))
+
     async def by_vector(
         self,
         state: State,
@@ -350,23 +365,10 @@ class QdrantEngine:
 
     async def _weights(self, state: State, terms: Mapping[str, float]) -> dict[str, float]:
         """Returns weight times idf of those terms that occur."""
-        gate = asyncio.Semaphore(_TERM_QUESTIONS)
-
-        async def holding(term: str) -> int:
-            async with gate:
-                question = condition(AnyOf("terms", (term,)))
-                found = await self._call("count", self._rows(state), question, exact=True)
-                count: int = found.count
-                return count
-
-        counts = await asyncio.gather(*map(holding, terms))
+        counts = await self.holding(state, terms)
         total = state.sums.passages
-        return {
-            # During a write the rows of two revisions are counted.
-            term: weight * idf(max(total, count), count)
-            for (term, weight), count in zip(terms.items(), counts, strict=True)
-            if count
-        }
+        # During a write the rows of two revisions are counted.
+        return {t: terms[t] * idf(max(total, n), n) for t, n in counts.items() if n}
 
 
 def _scored(row: Row, weights: Mapping[str, float], state: State) -> Row:
