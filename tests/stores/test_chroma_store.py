@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import os
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,41 +14,39 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.opening import open_index
 from ragchat_retrieval.ports import term_counts
 from ragchat_retrieval.stores.chroma import ChromaStore
-from ragchat_retrieval.testing.filter_cases import FILTER_CASES, TERM
+from ragchat_retrieval.testing.chroma_server import chroma_server
+from ragchat_retrieval.testing.filter_suite import IDS, VECTOR_WAYS, put_cases, wrong_cases
 from ragchat_retrieval.testing.store_suite import VectorStoreContract
-from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, axis, put, revision, vector_of
-from ragchat_retrieval.values import Document, Revision
+from ragchat_retrieval.testing.store_suite_kit import ALL, put, revision
+from ragchat_retrieval.values import Document
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from ragchat_retrieval.testing.filter_suite import Way
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def chroma_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on loopback, stopped by its process id."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("chroma")
-    command = [str(Path(sys.executable).with_name("chroma")), "run", "--host", "127.0.0.1"]
-    with subprocess.Popen(
-        [*command, "--port", str(port), "--path", str(folder)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "ANONYMIZED_TELEMETRY": "False"},
-    ) as server:
-        try:
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline and server.poll() is None:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
+    """A server on loopback."""
+    with chroma_server(tmp_path_factory.mktemp("chroma")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def cases_prefix(chroma_url: str) -> str:
+    """Where the document of every filter case is; written once, because that takes a while."""
+    prefix = "cases"
+
+    async def write() -> None:
+        store = ChromaStore(chroma_url, prefix=prefix)
+        await put_cases(store)
+        await store.aclose()
+
+    asyncio.run(write())
+    return prefix
 
 
 @pytest.fixture
@@ -73,27 +66,15 @@ class TestChroma(VectorStoreContract):
         await opened.aclose()
 
 
-async def test_every_case_selects_in_chroma_as_the_semantics_say(store: ChromaStore) -> None:
-    """A filter selects the same passages as filter, as scope, and in lists."""
-    revisions = [
-        Revision(
-            document=case.document,
-            passages=(case.passage,),
-            vectors=vector_of(case.id)[None],
-            terms=({TERM: 1},),
-        )
-        for case in FILTER_CASES
-    ]
-    await store.replace(revisions, identity=IDENTITY, scope=ALL)
-    passages = {case.passage.id: case.passage for case in FILTER_CASES}
-    wrong: list[str] = []
-    for case in FILTER_CASES:
-        expected = {i for i, passage in passages.items() if case.filter.matches_passage(passage)}
-        hits = await store.search_vector(axis(0), 999, filter=case.filter, scope=ALL)
-        listed = await store.ids(scope=case.filter)
-        if {h.passage_id for h in hits} != expected or set(listed) != expected:
-            wrong.append(case.id)
-    assert wrong == []
+@pytest.mark.parametrize("way", VECTOR_WAYS, ids=lambda way: way.__name__)
+async def test_every_case_selects_in_chroma_as_the_semantics_say(
+    chroma_url: str, cases_prefix: str, way: Way
+) -> None:
+    """A filter selects the same passages in the vector lane, as filter and scope, and in lists."""
+    store = ChromaStore(chroma_url, prefix=cases_prefix)
+    assert await wrong_cases(store, way) == []
+    assert set(await way(store, Filter())) == set(IDS)
+    await store.aclose()
 
 
 async def test_there_is_no_keyword_lane(store: ChromaStore) -> None:
