@@ -21,11 +21,13 @@ from ragchat.cli.options import (
     Filters,
     Index,
     Json,
+    NoRerank,
     TopK,
     read_filter,
 )
 from ragchat.cli.output import Face
 from ragchat.cli.records import degraded_records, heading, passage_record, place, query_record
+from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import CommandFailed, opened, run
 from ragchat_retrieval.errors import RagchatError
 
@@ -75,6 +77,7 @@ def ask(
     verify: Annotated[
         bool, typer.Option("--verify", help="Also show for each sentence what supports it.")
     ] = False,
+    no_rerank: NoRerank = False,
     json: Json = False,
 ) -> None:
     """Answer a question from the documents, each claim with its source."""
@@ -93,6 +96,7 @@ def ask(
         bounds=bounds,
         budget=max_context_tokens,
         check=verify,
+        reranked=not no_rerank,
     )
     run(work, face)
 
@@ -131,13 +135,14 @@ async def _ask(
     bounds: Filter,
     budget: int,
     check: bool,
+    reranked: bool,
 ) -> None:
     from ragchat.augment import ContextualAugmenter  # noqa: PLC0415 - --help stays quick
     from ragchat.prepare import Preparer  # noqa: PLC0415 - as above
 
-    async with opened(index, corpus) as opened_index:
+    async with reranker_from_env(wanted=reranked) as rerank, opened(index, corpus) as opened_index:
         preparer = Preparer(
-            retriever=opened_index.retriever(top_k=top_k, filter=bounds),
+            retriever=opened_index.retriever(top_k=top_k, filter=bounds, rerank=rerank),
             augmenter=ContextualAugmenter(max_context_tokens=budget),
         )
         chosen = {} if model is None else {"model": model}

@@ -15,8 +15,9 @@ import typer
 
 from ragchat.cli.ask import semantic
 from ragchat.cli.evaluation_view import show_report
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, TopK
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, NoRerank, TopK
 from ragchat.cli.output import Face
+from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import opened, run
 from ragchat_retrieval.errors import InvalidSetting
 
@@ -62,6 +63,7 @@ class _Asked:
     tune: bool
     cache: Path | None
     rerank_model: str | None
+    no_rerank: bool
     mmr: float | None
     per_document: int | None
     answers: str | None
@@ -102,8 +104,12 @@ def evaluate(
     ] = 0.3,
     rerank_model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Rerank with this chat model, one call per question."),
+        typer.Option(
+            metavar="NAME",
+            help="Rerank with this chat model, one call per question, not by RAGCHAT_RERANK_URL.",
+        ),
     ] = None,
+    no_rerank: NoRerank = False,
     mmr: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="Diversify: 0 all diversity, 1 none.")
     ] = None,
@@ -144,6 +150,10 @@ def evaluate(
     """Measure retrieval on questions with known answers, stage by stage."""
     from ragchat_retrieval.evaluation import Gate  # noqa: PLC0415 - --help stays quick
 
+    if no_rerank and rerank_model is not None:
+        raise typer.BadParameter(
+            "asks for what --no-rerank leaves out", param_hint="--rerank-model"
+        )
     asked = _Asked(
         index=index,
         corpus=corpus,
@@ -155,6 +165,7 @@ def evaluate(
         tune=tune,
         cache=cache,
         rerank_model=rerank_model,
+        no_rerank=no_rerank,
         mmr=mmr,
         per_document=per_document,
         answers=answers,
@@ -217,7 +228,7 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
     from ragchat_retrieval.fusion import RRF, Weighted  # noqa: PLC0415 - as above
 
     weight = Weighted(keyword=asked.keyword_weight)
-    async with _searched(face, collection, asked) as index, _reranking(asked) as rerank:
+    async with _reranking(asked) as rerank, _searched(face, collection, asked) as index:
         retriever = index.retriever(
             top_k=asked.top_k,
             fusion=weight,
@@ -277,7 +288,7 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
             "splitter": described.splitter,
             "keyword weight": f"{weight.keyword:g}",
             "top k": str(asked.top_k),
-            "reranker": asked.rerank_model or "none",
+            "reranker": asked.rerank_model or ("none" if rerank is None else repr(rerank.scorer)),
             "python": platform.python_version(),
         },
         notes=(*_notes(collection, ids), *described.notes),
@@ -352,15 +363,17 @@ async def _searched(
 
 @asynccontextmanager
 async def _reranking(asked: _Asked) -> AsyncIterator[Rerank | None]:
-    """Yields the reranker that was asked for, its client open."""
+    """Yields the reranker that was asked for or else is configured, its client open."""
+    from ragchat_retrieval.rerank import Rerank  # noqa: PLC0415 - --help stays quick
+
     if asked.rerank_model is None:
-        yield None
+        async with reranker_from_env(wanted=not asked.no_rerank) as found:
+            yield None if found is None else Rerank(found)
         return
     from openai import AsyncOpenAI  # noqa: PLC0415 - only where a model is asked
 
     from ragchat.models import ChatModel  # noqa: PLC0415 - as above
     from ragchat.reranking import LLMReranker  # noqa: PLC0415 - as above
-    from ragchat_retrieval.rerank import Rerank  # noqa: PLC0415 - as above
 
     async with AsyncOpenAI() as client:
         model = ChatModel(client.chat.completions.create, model=asked.rerank_model)

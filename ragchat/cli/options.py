@@ -36,6 +36,10 @@ Filters = Annotated[
     ),
 ]
 
+NoRerank = Annotated[
+    bool, typer.Option("--no-rerank", help="Leave out the reranker of RAGCHAT_RERANK_URL.")
+]
+
 DEFAULT_INDEX = "ragchat.sqlite"
 DEFAULT_CORPUS = "default"
 

@@ -16,11 +16,13 @@ from ragchat.cli.options import (
     Filters,
     Index,
     Json,
+    NoRerank,
     TopK,
     read_filter,
 )
 from ragchat.cli.output import Face, one_line, plain
 from ragchat.cli.records import candidate_record, degraded_records, heading, place
+from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import is_empty, opened, run
 from ragchat_retrieval.fusion import Weighted
 
@@ -39,10 +41,15 @@ SNIPPET = 240
 COLUMNS = {"": 2, "fused": 5, "keyword": 18, "vector": 18}
 """The table of lanes: its columns before the passage, with their widths."""
 
+RERANK_WIDTH = 10
+"""Characters of the reranker's column, where there is one."""
+
 TABLE_WIDTH = 68
-"""Columns of a terminal that the table needs."""
+"""Columns of a terminal that the table needs, without that of a reranker."""
 
 LEGEND = "Lanes: rank, BM25 or cosine → share of the fused score."
+RERANKED = "Reranker: rank before it, its own score."
+SURE = "Reranker: not asked, because the first passage is far ahead."
 
 
 def search(
@@ -56,6 +63,7 @@ def search(
         float,
         typer.Option(min=0.0, max=1.0, help="Share of the keyword lane; 0 is all vectors."),
     ] = 0.3,
+    no_rerank: NoRerank = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show lanes, ranks, scores.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Show whole passages.")] = False,
     json: Json = False,
@@ -71,6 +79,7 @@ def search(
         top_k=top_k,
         bounds=bounds,
         fusion=Weighted(keyword=keyword_weight),
+        reranked=not no_rerank,
         explain=explain,
         full=full,
     )
@@ -86,12 +95,13 @@ async def _search(
     top_k: int,
     bounds: Filter,
     fusion: Weighted,
+    reranked: bool,
     explain: bool,
     full: bool,
 ) -> None:
-    async with opened(index, corpus) as opened_index:
+    async with reranker_from_env(wanted=reranked) as rerank, opened(index, corpus) as opened_index:
         result = await opened_index.search(
-            query, top_k=top_k, filter=bounds, fusion=fusion, explain=explain
+            query, top_k=top_k, filter=bounds, fusion=fusion, rerank=rerank, explain=explain
         )
         empty = not result and await is_empty(opened_index)
     if face.json:
@@ -111,6 +121,8 @@ async def _search(
         return
     if explain:
         face.show(ranking_of(result.candidates, face.out.width))
+        if rerank is not None and not _reranked(result.candidates):
+            face.show(Text(SURE, style="dim"))
         face.line()
     for rank, candidate in enumerate(result, 1):
         show_candidate(face, rank, candidate, full=full)
@@ -134,31 +146,43 @@ def _snippet(text: str) -> str:
 
 
 def ranking_of(candidates: Sequence[Candidate], width: int) -> RenderableType:
-    """Returns what each lane said of each candidate: a table or, where narrow, lines."""
-    if width < TABLE_WIDTH:
+    """Returns what each stage said of each candidate: a table or, where narrow, lines."""
+    reranked = _reranked(candidates)
+    told = {"rerank": RERANK_WIDTH} if reranked else {}
+    legend = Text(f"{LEGEND}\n{RERANKED}" if reranked else LEGEND, style="dim")
+    if width < TABLE_WIDTH + sum(columns + 2 for columns in told.values()):
         lines = []
         for rank, candidate in enumerate(candidates, 1):
-            lines += [
-                f"{rank}  {heading(candidate.passage)}",
-                f"   fused   {candidate.score:.3f}",
-                f"   keyword {_lane(_keyword(candidate))}",
-                f"   vector  {_lane(_vector(candidate))}",
-            ]
-        return Group(Text("\n".join(lines)), Text(LEGEND, style="dim"))
+            names = [*COLUMNS, *told][1:]
+            cells = zip(names, _cells(candidate, reranked=reranked), strict=True)
+            lines.append(f"{rank}  {heading(candidate.passage)}")
+            lines += [f"   {name:<7} {cell}" for name, cell in cells]
+        return Group(Text("\n".join(lines)), legend)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name, columns in COLUMNS.items():
+    widths = {**COLUMNS, **told}
+    for name, columns in widths.items():
         table.add_column(name, no_wrap=True, width=columns)
-    room = width - sum(columns + 2 for columns in COLUMNS.values())
+    room = width - sum(columns + 2 for columns in widths.values())
     table.add_column("passage", no_wrap=True, width=room)
     for rank, candidate in enumerate(candidates, 1):
-        table.add_row(
-            f"{rank:>2}",
-            f"{candidate.score:.3f}",
-            _lane(_keyword(candidate)),
-            _lane(_vector(candidate)),
-            Text(_fitted(candidate.passage, room)),
-        )
-    return Group(table, Text(LEGEND, style="dim"))
+        passage = Text(_fitted(candidate.passage, room))
+        table.add_row(f"{rank:>2}", *_cells(candidate, reranked=reranked), passage)
+    return Group(table, legend)
+
+
+def _reranked(candidates: Sequence[Candidate]) -> bool:
+    return any(c.explain is not None and c.explain.rerank is not None for c in candidates)
+
+
+def _cells(candidate: Candidate, *, reranked: bool) -> list[str]:
+    """Returns the fused score, what the lanes said, and the reranker if there was one."""
+    explain = candidate.explain
+    fused = candidate.score if explain is None else explain.fused_score
+    cells = [f"{fused:.3f}", _lane(_keyword(candidate)), _lane(_vector(candidate))]
+    if reranked:
+        step = None if explain is None else explain.rerank
+        cells.append("–" if step is None else f"{step.rank_in:>3}. {step.score:.3f}")
+    return cells
 
 
 def _fitted(passage: Passage, room: int) -> str:
