@@ -18,6 +18,9 @@ from ragchat.errors import EmptyResponse
 from ragchat.portal import current_portal, portal
 from ragchat.prepare import Preparer as AsyncPreparer
 from ragchat.upstream import checked_stream, close_stream
+from ragchat_retrieval.ingest.directory import ingest_directory as ingest_async_directory
+from ragchat_retrieval.migration import migrate_index as migrate_async_index
+from ragchat_retrieval.migration import swap_indexes as swap_async_indexes
 from ragchat_retrieval.opening import open_index as open_async_index
 from ragchat_retrieval.stages import is_async_callable
 
@@ -42,12 +45,18 @@ if TYPE_CHECKING:
     from ragchat.prepared import Retrieval
     from ragchat.reading import EventReader
     from ragchat.transforms import ConversationTransformer
+    from ragchat_retrieval.chunking.documents import DocumentSplitter
     from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.index import HybridIndex as AsyncHybridIndex
+    from ragchat_retrieval.ingest.directory import SplitterFor
+    from ragchat_retrieval.ingest.duplicates import Duplicates
+    from ragchat_retrieval.ingest.reading import MetadataFor
+    from ragchat_retrieval.ingest.records import OnError
     from ragchat_retrieval.ingest.report import IngestReport
     from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.migration import MigrationReport
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
     from ragchat_retrieval.policy import Policy
@@ -61,8 +70,11 @@ __all__ = [
     "PreparedRequest",
     "PreparedStream",
     "Preparer",
+    "ingest_directory",
+    "migrate_index",
     "open_index",
     "run",
+    "swap_indexes",
     "verify",
 ]
 
@@ -425,3 +437,52 @@ def verify(
 ) -> Verification:
     """As `ragchat.verify`."""
     return run(verify_async(text, citations, **options))
+
+
+class DirectoryOptions(TypedDict, total=False):
+    """The keyword options of `ingest_directory`; see the async one for what they mean."""
+
+    root: str | None
+    glob: str | Sequence[str]
+    exclude: str | Sequence[str]
+    follow_gitignore: bool
+    max_bytes: int
+    max_files: int
+    batch: int
+    splitter_for: SplitterFor | None
+    documents: DocumentSplitter | None
+    metadata: Mapping[str, Any] | MetadataFor | None
+    duplicates: Duplicates | Literal["report", "drop", "group"] | None
+    scope: FilterLike
+    remove_vanished: bool
+    moved: bool
+    on_error: OnError
+    on_progress: Callable[[float], object] | None
+
+
+def ingest_directory(
+    index: HybridIndex, path: str | os.PathLike[str], **options: Unpack[DirectoryOptions]
+) -> IngestReport:
+    """As `ragchat.ingest_directory`."""
+    return run(ingest_async_directory(index.index, path, **options))
+
+
+class MigrationOptions(TypedDict, total=False):
+    """The keyword options of `migrate_index`; see the async one for what they mean."""
+
+    batch: int
+    on_progress: Callable[[float], object] | None
+    verify: bool
+    prune: bool
+
+
+def migrate_index(
+    old: HybridIndex, new: HybridIndex, **options: Unpack[MigrationOptions]
+) -> MigrationReport:
+    """As `ragchat.migrate_index`."""
+    return run(migrate_async_index(old.index, new.index, **options))
+
+
+def swap_indexes(live: HybridIndex, built: HybridIndex, *, expected: int | None = None) -> None:
+    """As `ragchat.swap_indexes`."""
+    run(swap_async_indexes(live.index, built.index, expected=expected))

@@ -213,6 +213,12 @@ def blocking() -> None:
     """The sync face has the same methods."""
     with ragchat.sync.open_index("kb.sqlite") as index:
         assert_type(index.search("leave"), ragchat.SearchResult)
+        report = ragchat.sync.ingest_directory(index, "docs", glob="*.md", on_progress=print)
+        assert_type(report, ragchat.IngestReport)
+        built = index.corpus("next")
+        moved = ragchat.sync.migrate_index(index, built, verify=False)
+        assert_type(moved, ragchat.MigrationReport)
+        ragchat.sync.swap_indexes(index, built, expected=moved.revision)
 
 
 async def check_an_answer(answer: str, prepared: ragchat.PreparedRequest) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import inspect
 import signal
 import subprocess
 import sys
@@ -13,12 +14,13 @@ import threading
 
 import pytest
 
+import ragchat
 from ragchat import ChatModel, CompressionTransformer, RetrievalGate, sync
 from ragchat.augment import IdentityAugmenter
 from ragchat.errors import EmptyResponse
 from ragchat.portal import portal
 from ragchat.testing import ScriptedChatModel
-from ragchat_retrieval.errors import InvalidQuery
+from ragchat_retrieval.errors import CorpusChanged, InvalidQuery
 from ragchat_retrieval.values import Candidate, Document, Passage, Query
 
 GUARD = 30
@@ -104,6 +106,45 @@ def test_the_index_has_blocking_methods():
         assert index.corpus("other").describe().documents == 0
         index.reset()
         assert index.describe().documents == 0
+
+
+def test_a_folder_is_ingested_an_index_copied_and_swapped_without_any_await(tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "tea.md").write_text("# Tea\n\nTea is grown in the hills.", "utf-8")
+    shares = []
+    with sync.open_index("memory://", embedder=None) as live:
+        built = live.corpus("next")
+        report = sync.ingest_directory(
+            live, folder, metadata={"team": "a"}, on_progress=shares.append
+        )
+        assert (report.documents, shares[-1]) == (1, 1.0)
+        assert live.search("tea")[0].passage.metadata["team"] == "a"
+        moved = sync.migrate_index(live, built, batch=1)
+        assert (moved.documents, moved.verified) == (1, True)
+        live.ingest(Document("late", "Coffee came later."))
+        with pytest.raises(CorpusChanged):
+            sync.swap_indexes(live, built, expected=moved.revision)
+        sync.swap_indexes(live, built)
+        assert list(live.document_ids()) == ["notes/tea.md"]
+        assert list(built.document_ids()) == ["late", "notes/tea.md"]
+
+
+@pytest.mark.parametrize(
+    ("options", "function"),
+    [
+        (sync.PreparerOptions, ragchat.Preparer),
+        (sync.DirectoryOptions, ragchat.ingest_directory),
+        (sync.MigrationOptions, ragchat.migrate_index),
+    ],
+)
+def test_options_are_those_of_the_async_function(options, function):
+    parameters = inspect.signature(function).parameters.values()
+    keywords = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()} == {
+        name: hint.replace("Progress", "Callable[[float], object]")
+        for name, hint in keywords.items()
+    }
 
 
 def test_open_index_opens_at_once_and_closes_with_its_block():
