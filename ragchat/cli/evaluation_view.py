@@ -103,8 +103,9 @@ def _show_tuning(face: Face, tuning: Tuning) -> None:
 
 
 def _cells(setting: Setting) -> list[str]:
+    title = f", title {setting.title:g}" if setting.title else ""
     return [
-        f"keyword {setting.keyword:g}",
+        f"keyword {setting.keyword:g}{title}",
         str(setting.candidates),
         "–" if setting.rerank_weight is None else f"{setting.rerank_weight:g}",
         "–" if setting.margin is None else f"{setting.margin:g}",

@@ -49,7 +49,7 @@ async def measured(index, setting, topics, metric, **options):
         result = await index.search(
             topic.query,
             candidates=setting.candidates,
-            fusion=Weighted(setting.keyword),
+            fusion=setting.fusion,
             **options,
         )
         values.append(metric([c.passage.document_id for c in result], topic.grades))
@@ -89,6 +89,40 @@ async def test_rerank_weight_and_margin_are_tuned_as_searches_would_rerank(index
         assert trial.value == pytest.approx(expected), s
         assert 0 <= trial.scored <= 6
         assert s.margin is not None or trial.scored == 6
+
+
+async def test_the_weight_of_titles_is_tuned_where_it_is_asked_for():
+    """Titles name what is asked for, and the texts mention it everywhere."""
+    metric = Metric.of("ndcg@5")
+    topics = [Topic(f"t{n}", Query(word), {f"d{n}": 1}) for n, word in enumerate(WORDS)]
+    async with in_memory(64) as index:
+        index.splitter = WholeText()
+        await index.ingest(
+            *(
+                Document(f"d{n}", " ".join(WORDS) + f" {WORDS[(n + 1) % 10]}" * 2, title=word)
+                for n, word in enumerate(WORDS)
+            )
+        )
+        grid = Grid(keyword=(0.2, 0.9), title=(0.0, 0.3, 0.8), candidates=(4, 10))
+        tuning = await tune(index, topics, grid=grid, metric=metric)
+        assert {(t.setting.keyword, t.setting.title) for t in tuning.trials} == {
+            (0.2, 0.0),
+            (0.2, 0.3),
+            (0.2, 0.8),
+            (0.9, 0.0),
+        }
+        for trial in tuning.trials:
+            expected = await measured(index, trial.setting, chosen(topics, tuning.tuned_on), metric)
+            assert trial.value == pytest.approx(expected), trial.setting
+        assert tuning.best.title > tuning.default.title == 0.0
+        index.fusion = Weighted(0.2, title=0.4)
+        beaten = await tune(index, topics, grid=Grid(keyword=(0.2,)), metric=metric)
+        assert beaten.default.fusion == index.fusion
+        assert beaten.default_value == pytest.approx(
+            await measured(index, beaten.default, chosen(topics, beaten.held_out), metric)
+        )
+        given = await tune(index, topics, grid=grid, keyword=0.9)
+        assert (given.default.keyword, given.default.title) == (0.9, 0.0)
 
 
 async def test_a_reranker_is_asked_once_per_question_and_passage(index):
@@ -182,6 +216,10 @@ async def test_scores_that_break_their_contract_are_an_error(index):
         {"candidates": (0,)},
         {"rerank_weight": (float("nan"),)},
         {"margin": (-0.1,)},
+        {"title": ()},
+        {"title": (-0.1,)},
+        {"title": (1.0,)},
+        {"keyword": (0.8,), "title": (0.3,)},
     ],
 )
 def test_a_grid_of_impossible_values_is_refused(values):

@@ -7,6 +7,7 @@ from ragchat_retrieval.evaluation.citing import CITATION_METRICS, CitationEvalua
 from ragchat_retrieval.evaluation.collection import Collection, Topic, load_collection
 from ragchat_retrieval.evaluation.evaluating import evaluate
 from ragchat_retrieval.evaluation.gate import Gate, GateResult
+from ragchat_retrieval.evaluation.grid import Grid, Setting
 from ragchat_retrieval.evaluation.html import html_report
 from ragchat_retrieval.evaluation.metrics import (
     DEFAULT_METRICS,
@@ -18,7 +19,7 @@ from ragchat_retrieval.evaluation.metrics import (
 )
 from ragchat_retrieval.evaluation.report import Report
 from ragchat_retrieval.evaluation.result import Evaluation, evaluate_run
-from ragchat_retrieval.evaluation.tuning import Grid, Setting, Trial, Tuning, tune
+from ragchat_retrieval.evaluation.tuning import Trial, Tuning, tune
 
 __all__ = [
     "CITATION_METRICS",

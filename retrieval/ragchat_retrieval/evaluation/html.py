@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.evaluation.bootstrap import Difference
     from ragchat_retrieval.evaluation.citing import CitationEvaluation
+    from ragchat_retrieval.evaluation.grid import Setting
     from ragchat_retrieval.evaluation.report import Report
     from ragchat_retrieval.evaluation.result import Evaluation
-    from ragchat_retrieval.evaluation.tuning import Setting, Tuning
+    from ragchat_retrieval.evaluation.tuning import Tuning
 
 _DEPTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _HARDEST = 10
@@ -231,7 +232,8 @@ def _tuning(tuning: Tuning) -> list[str]:
 
 def setting_text(setting: Setting) -> str:
     """Returns a setting in a few words."""
-    parts = [f"keyword {setting.keyword:g}", f"{setting.candidates} candidates"]
+    title = [f"title {setting.title:g}"] if setting.title else []
+    parts = [f"keyword {setting.keyword:g}", *title, f"{setting.candidates} candidates"]
     if setting.rerank_weight is not None:
         margin = "always" if setting.margin is None else f"margin {setting.margin:g}"
         parts.append(f"rerank {setting.rerank_weight:g}, {margin}")

@@ -8,7 +8,6 @@ per topic and passage.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.evaluation.bootstrap import Difference, paired_bootstrap
 from ragchat_retrieval.evaluation.evaluating import DEPTH, PATIENT, fused_by
+from ragchat_retrieval.evaluation.grid import Grid, Setting
 from ragchat_retrieval.evaluation.metrics import Metric
 from ragchat_retrieval.evaluation.result import check_topics
 from ragchat_retrieval.filters import Filter
@@ -39,62 +39,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 64
 """Topics whose lanes are read in one batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One combination of what can be tuned."""
-
-    keyword: float
-    """Weight of the keyword lane in `Weighted`, 0 … 1."""
-
-    candidates: int
-    """How many hits each lane is asked for."""
-
-    rerank_weight: float | None = None
-    """Share of the reranker's score; None without a reranker."""
-
-    margin: float | None = None
-    """From which lead of the first the reranker is not asked; None always asks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """The values to try of each; all combinations are.
-
-    Raises:
-        InvalidSetting: A list is empty or a value out of range.
-    """
-
-    keyword: Sequence[float] = tuple(step / 10 for step in range(11))
-    candidates: Sequence[int] = (50, 100, 200)
-    rerank_weight: Sequence[float] = (0.3, 0.5, 0.7, 1.0)
-    """Used with a reranker only, like `margin`."""
-
-    margin: Sequence[float | None] = (None, 0.3, 0.2, 0.1)
-
-    def __post_init__(self) -> None:
-        for name in ("keyword", "candidates", "rerank_weight", "margin"):
-            values = tuple(dict.fromkeys(getattr(self, name)))
-            if not values:
-                raise InvalidSetting(f"Grid.{name}", "must name at least one value")
-            object.__setattr__(self, name, values)
-        if any(count < 1 for count in self.candidates):
-            raise InvalidSetting("Grid.candidates", "must be 1 or more")
-        for weight in (*self.keyword, *self.rerank_weight):
-            if not 0.0 <= weight <= 1.0:
-                raise InvalidSetting("Grid", "weights must lie in 0 … 1")
-        if any(margin is not None and not margin >= 0.0 for margin in self.margin):
-            raise InvalidSetting("Grid.margin", "must be 0 or more")
-
-    def settings(self, *, rerank: bool) -> list[Setting]:
-        """Returns all combinations."""
-        weights = self.rerank_weight if rerank else (None,)
-        margins = self.margin if rerank else (None,)
-        return [
-            Setting(keyword=k, candidates=c, rerank_weight=w, margin=m)
-            for k, c, w, m in product(self.keyword, self.candidates, weights, margins)
-        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +102,8 @@ async def tune(
     Fewer candidates are taken as the beginning of more, which is exact for a store that searches
     exactly. A reranker's score is taken to depend on question and passage only; one that compares
     candidates with each other, as a chat model does, is tuned approximately. With one lane only
-    (no embedder, or no vectors) the weight stays as it is. Titles have no weight in any setting.
+    (no embedder, or no vectors) the weight stays as it is. Titles have the weights that the grid
+    says, by default none.
 
     Args:
         index: The index.
@@ -166,7 +111,7 @@ async def tune(
         grid: What to try; None is `Grid()`.
         metric: What to raise.
         rerank: A reranker, with its pool; its weight and margin are the default to beat.
-        keyword: The keyword weight to beat; None is the index's own.
+        keyword: The keyword weight to beat, with none for titles; None is the index's own weights.
         top_k: How many candidates a search returns, for the default number of candidates and pool.
         held_out: Share of the topics to judge the choice on, between 0 and 1. Topics of one
             conversation stay together.
@@ -186,7 +131,9 @@ async def tune(
     check_topics(topics)
     training, test = split(topics, held_out, seed=seed)
     deepest = max(*tried.candidates, default.candidates)
-    options = SearchOptions(top_k=top_k, candidates=deepest, fusion=Weighted(keyword=0.5))
+    titles = 0.1 if any((*tried.title, default.title)) else 0.0  # any weight has them read
+    fusion = Weighted(keyword=0.5, title=titles)
+    options = SearchOptions(top_k=top_k, candidates=deepest, fusion=fusion)
     lanes = await _read_lanes(index, topics, ask, options, lambda share: tell(share / 2))
     bench = _Bench(index, lanes, chosen, step, top_k)
     if not all(r.keyword is not None and r.vector is not None for r in lanes.values()):
@@ -199,7 +146,7 @@ async def tune(
         mean = float(np.mean([value for value, _ in values]))
         trials.append(Trial(setting=setting, value=mean, scored=scored))
         tell(0.5 + position / len(settings) / 2)
-    trials.sort(key=lambda t: (-round(t.value, 9), t.scored, _distance(t.setting, default)))
+    trials.sort(key=lambda t: (-round(t.value, 9), t.scored, t.setting.distance(default)))
     best = trials[0].setting
     mine = [(await bench.value(topic, best))[0] for topic in test]
     theirs = [(await bench.value(topic, default))[0] for topic in test]
@@ -284,9 +231,9 @@ class _Bench:
         self._top_k = top_k
         self._scorer = None if rerank is None else _Remembering(rerank.scorer)
         self._passages: dict[str, Passage] = {}
-        self._fusing: tuple[float, int] | None = None
+        self._fusing: tuple[float, float, int] | None = None
         self._fused: dict[str, list[Fused]] = {}
-        """Orders by topic, of the weight and number of candidates at hand only: all would be
+        """Orders by topic, of the weights and number of candidates at hand only: all would be
         millions."""
 
     async def value(self, topic: Topic, setting: Setting) -> tuple[float, int]:
@@ -311,13 +258,14 @@ class _Bench:
         return self._metric(self._documents(ids), topic.grades), outcome.scored
 
     def _fuse(self, topic: str, ranking: Ranking, setting: Setting) -> list[Fused]:
-        at_hand = (setting.keyword, setting.candidates)
+        at_hand = (setting.keyword, setting.title, setting.candidates)
         if self._fusing != at_hand:
             self._fusing = at_hand
             self._fused.clear()
         if topic not in self._fused:
             lanes = shallower(ranking.keyword, ranking.vector, setting.candidates)
-            self._fused[topic] = fused_by(Weighted(keyword=setting.keyword), *lanes)
+            titles = ranking.title if setting.title else None
+            self._fused[topic] = fused_by(setting.fusion, *lanes, titles)
         return self._fused[topic]
 
     async def _read(self, ids: Sequence[str]) -> None:
@@ -371,8 +319,10 @@ def _default(
     index: HybridIndex, keyword: float | None, rerank: Rerank | None, top_k: int
 ) -> Setting:
     own_fusion = index.fusion if isinstance(index.fusion, Weighted) else Weighted()
+    beaten = own_fusion if keyword is None else Weighted(keyword=keyword)
     setting = Setting(
-        keyword=own_fusion.keyword if keyword is None else Weighted(keyword=keyword).keyword,
+        keyword=beaten.keyword,
+        title=beaten.title,
         candidates=SearchOptions(top_k=top_k).lane_limit,
     )
     if rerank is None:
@@ -383,13 +333,6 @@ def _default(
         rerank_weight=own.weight if rerank.weight is None else rerank.weight,
         margin=own.margin if rerank.margin is None else rerank.margin,
     )
-
-
-def _distance(setting: Setting, default: Setting) -> tuple[int, float]:
-    """Returns how many values differ from the default, and by how much the weight does."""
-    names = ("keyword", "candidates", "rerank_weight", "margin")
-    changed = sum(getattr(setting, name) != getattr(default, name) for name in names)
-    return changed, abs(setting.keyword - default.keyword)
 
 
 def _ignore(share: float) -> None:
