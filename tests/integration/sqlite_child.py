@@ -15,22 +15,16 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import child_work
 import numpy as np
+from child_work import PAIR, say
 
 from ragchat_retrieval.stores.sqlite import SQLiteStore
-from ragchat_retrieval.testing.store_suite_concurrency import PARTS, version, versions_of
-from ragchat_retrieval.testing.store_suite_kit import axis, by_vector, by_words, put
+from ragchat_retrieval.testing.store_suite_concurrency import version, versions_of
+from ragchat_retrieval.testing.store_suite_kit import by_words, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-PAIR = ("left", "right")
-"""Documents that are always written together."""
-
-
-def say(**answer: Any) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 def die() -> None:
@@ -99,32 +93,9 @@ async def swap(path: str, other: str, statement: int) -> None:
     await store.aclose()
 
 
-async def write_and_search(path: str, name: str, writers: int, writes: int, reads: int) -> None:
-    """Writes documents of its own from several tasks while others search for all documents."""
-    store = SQLiteStore(path, timeout=60)
-
-    async def write(task: int) -> None:
-        for number in range(1, writes + 1):
-            await put(store, version(f"{name}{task}", number))
-
-    async def read() -> None:
-        for _ in range(reads):
-            for hits in (
-                await by_words(store, "shared", 1000),
-                await by_vector(store, axis(0), 1000),
-            ):
-                for document in {hit.passage_id.split(":")[0] for hit in hits}:
-                    seen = versions_of(hits, document)
-                    assert len(seen) == PARTS, document
-                    assert len(set(seen)) == 1, document
-
-    async with asyncio.TaskGroup() as group:
-        for task in range(writers):
-            group.create_task(write(task))
-        for _ in range(2):
-            group.create_task(read())
-    await store.aclose()
-    say(finished=name)
+async def write_and_search(path: str, **amounts: Any) -> None:
+    """Opens the file and does what `child_work` says."""
+    await child_work.write_and_search(SQLiteStore(path, timeout=60), **amounts)
 
 
 def use_over_a_fork(path: str) -> None:

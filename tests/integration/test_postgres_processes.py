@@ -56,6 +56,7 @@ async def test_two_processes_write_and_search_one_corpus(
             name=name,
             writers=writers,
             writes=writes,
+            reads=writes,
         )
         for name in names
     ]
