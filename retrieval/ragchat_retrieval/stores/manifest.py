@@ -9,7 +9,8 @@ document is whole in one revision; what a crash leaves behind is never seen.
 A **mark** stands while a write is under way. One that is left over tells the next write, or
 `repair`, what to sweep. The **state** of a corpus holds its identity, revision and sums.
 
-This module is the data and the port that an engine implements; `manifest_store` is the store.
+This module is the data, `manifest_engine` the port that an engine implements, and `manifest_store`
+the store.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragchat_retrieval.metadata import decode, encode
 from ragchat_retrieval.ports import Identity
 from ragchat_retrieval.values import Document, Lines, Passage, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.stores.shadow import Clause
     from ragchat_retrieval.values import Revision
 
 LEASE = 60.0
@@ -38,6 +39,13 @@ LEASE = 60.0
 
 class Gone(Exception):
     """What a state names is there no more: the corpus was reset or moved since it was read."""
+
+
+class Places(NamedTuple):
+    """Names of where an engine keeps a corpus."""
+
+    rows: str
+    entries: str
 
 
 class Sums(NamedTuple):
@@ -81,6 +89,12 @@ class State:
     def dimension(self) -> int | None:
         """Length of the vectors, if there can be any."""
         return None if self.identity is None else self.identity.dimension
+
+    def places(self, prefix: str) -> Places:
+        """Returns names for the places of rows and entries, fit for engines that are strict."""
+        corpus = blake2b(self.corpus.encode(), digest_size=8).hexdigest()
+        place = f"{prefix}.{corpus}.{self.generation}"
+        return Places(f"{place}.passages.{self.dimension or 0}", f"{place}.documents")
 
     def to_json(self) -> str:
         """Returns the state as text."""
@@ -276,117 +290,3 @@ def changed(state: State, stamp: int, came: Sequence[Entry], went: Sequence[Entr
     return replace(
         state, written=True, listed=True, revision=max(stamp, state.revision + 1), sums=sums
     )
-
-
-class Engine(Protocol):
-    """What a store over a manifest asks of an engine: single operations, each done when it returns.
-
-    Where rows or entries are kept follows from a state's corpus, generation and dimension. Methods
-    raise `Gone` where that place is missing, and `StoreUnavailable` when the engine fails.
-    """
-
-    async def states(self) -> Sequence[State]:
-        """Returns the states of all corpora."""
-        ...
-
-    async def state(self, corpus: str) -> State | None:
-        """Returns the state of a corpus."""
-        ...
-
-    async def put_state(self, state: State) -> None:
-        """Overwrites the state of its corpus."""
-        ...
-
-    async def marks(self, corpus: str) -> Sequence[Mark]:
-        """Returns the marks of a corpus."""
-        ...
-
-    async def put_mark(self, mark: Mark) -> None:
-        """Sets a mark."""
-        ...
-
-    async def drop_mark(self, mark: Mark) -> None:
-        """Removes a mark."""
-        ...
-
-    async def create(self, state: State) -> None:
-        """Makes the places of rows and entries; those that exist stay as they are."""
-        ...
-
-    async def discard(self, state: State, *, rows_only: bool = False) -> None:
-        """Removes the places of rows and entries, or of rows; missing ones are no error."""
-        ...
-
-    async def put_rows(self, state: State, rows: Sequence[Row]) -> None:
-        """Writes rows; they are visible when this returns."""
-        ...
-
-    async def drop_rows(self, state: State, clause: Clause) -> None:
-        """Removes the rows that match."""
-        ...
-
-    async def rows(
-        self,
-        state: State,
-        clause: Clause,
-        *,
-        passages: bool = False,
-        vectors: bool = False,
-        terms: bool = False,
-    ) -> list[Row]:
-        """Returns the rows that match, in any order, with what is asked for."""
-        ...
-
-    async def put_entries(self, state: State, entries: Sequence[Entry]) -> None:
-        """Overwrites entries, each in one operation."""
-        ...
-
-    async def drop_entries(self, state: State, document_ids: Collection[str]) -> None:
-        """Removes entries, each in one operation."""
-        ...
-
-    async def entries(
-        self, state: State, document_ids: Collection[str] | None, clause: Clause, *, text: bool
-    ) -> list[Entry]:
-        """Returns the entries of these documents, or of all, that match."""
-        ...
-
-    async def stamps(self, state: State, document_ids: Collection[str]) -> dict[str, int]:
-        """Returns the current revisions of those of these documents that have an entry."""
-        ...
-
-    async def by_words(
-        self,
-        state: State,
-        terms: Mapping[str, float],
-        limit: int,
-        clause: Clause,
-        *,
-        passages: bool,
-    ) -> list[Row]:
-        """Returns the best rows by words; fewer than `limit` only if there are no more."""
-        ...
-
-    async def words_of(self, state: State, terms: Mapping[str, float], clause: Clause) -> list[Row]:
-        """Returns the rows that match with their scores by words, zero included."""
-        ...
-
-    async def holding(self, state: State, terms: Collection[str]) -> dict[str, int]:
-        """Returns how many rows hold each term, zero included, whether the rows count or not."""
-        ...
-
-    async def by_vector(
-        self,
-        state: State,
-        vector: NDArray[np.float32],
-        limit: int,
-        clause: Clause,
-        *,
-        passages: bool,
-    ) -> list[Row]:
-        """Returns the best rows by cosine; fewer than `limit` only if there are no more."""
-        ...
-
-    async def aclose(self) -> None:
-        """Releases connections; closing twice is no error."""
-        ...

@@ -11,13 +11,11 @@ import asyncio
 import secrets
 import threading
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ragchat_retrieval.errors import (
     StoreClosed,
     StoreReadOnly,
-    StoreUnavailable,
 )
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts, TermCounts
@@ -26,55 +24,36 @@ from ragchat_retrieval.stores.checks import (
     check_write,
     checked_name,
 )
-from ragchat_retrieval.stores.manifest import Entry, Gone, State, Sums
+from ragchat_retrieval.stores.manifest import State, Sums
+from ragchat_retrieval.stores.manifest_reading import ManifestReader
 from ragchat_retrieval.stores.manifest_writing import IDS, ManifestWriter
 from ragchat_retrieval.stores.shadow import (
     EVERYTHING,
     AnyOf,
     Compare,
     both,
-    plan_of,
 )
 from ragchat_retrieval.text import is_storable
 from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.stores.manifest import Engine, Row
+    from ragchat_retrieval.stores.manifest import Row
+    from ragchat_retrieval.stores.manifest_engine import Engine
     from ragchat_retrieval.stores.shadow import Clause
     from ragchat_retrieval.values import Document, Passage, Revision
 
 T = TypeVar("T")
-
-ATTEMPTS = 8
-"""How often a read is done again because documents changed under it."""
-
-GROWTH = 3
-"""Factor by which a lane asks for more when what it got does not count."""
 
 _TURN = 0.002
 """Seconds between looks at whether it is one's turn to write."""
 
 _FAR = 2**53
 """Beyond any ordinal, and exact in a float."""
-
-
-class _Lane(Protocol):
-    def __call__(
-        self, state: State, *, n: int, clause: Clause, whole: bool
-    ) -> Awaitable[list[Row]]:
-        """Returns the best n rows of a lane, with their passages if `whole`."""
-        ...
-
-
-class _Scores(Protocol):
-    def __call__(self, state: State, *, clause: Clause) -> Awaitable[list[Row]]:
-        """Returns rows with their scores."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +102,7 @@ class ManifestStore:
 
     async def identity(self) -> Identity | None:
         """Returns what the corpus was written with; None before the first write and after reset."""
-        state = await self._state()
+        state = await self._reader().state()
         return None if state is None else state.identity
 
     async def revision(self) -> int:
@@ -187,34 +166,34 @@ class ManifestStore:
 
     async def ids(self, *, scope: Filter) -> list[str]:
         """Returns all passage ids in ascending order."""
-        return sorted({row.passage_id for row in await self._rows(EVERYTHING, scope)})
+        return sorted({row.passage_id for row in await self._reader().rows(EVERYTHING, scope)})
 
     async def document_ids(self, *, scope: Filter) -> list[str]:
         """Returns all document ids in ascending order."""
-        return sorted(entry.document.id for entry in await self._entries(None, scope))
+        return sorted(entry.document.id for entry in await self._reader().entries(None, scope))
 
     async def document(self, document_id: str, *, scope: Filter) -> Document | None:
         """Returns a document with its text, or None."""
-        entries = await self._entries([document_id], scope, text=True)
+        entries = await self._reader().entries([document_id], scope, text=True)
         return entries[0].document if entries else None
 
     async def fingerprints(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> dict[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""
-        entries = await self._entries(document_ids, scope)
+        entries = await self._reader().entries(document_ids, scope)
         return {entry.document.id: entry.fingerprint for entry in entries}
 
     async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> dict[str, Passage]:
         """Returns the known ones among these passages, by id."""
-        rows = await self._given(passage_ids, scope, passages=True)
+        rows = await self._reader().given(passage_ids, scope, passages=True)
         return {row.passage_id: row.passage for row in rows if row.passage is not None}
 
     async def vectors(
         self, passage_ids: Sequence[str], *, scope: Filter
     ) -> dict[str, NDArray[np.float32]]:
         """Returns the vectors of the known ones that have one, float32 [dimension]."""
-        rows = await self._given(passage_ids, scope, vectors=True)
+        rows = await self._reader().given(passage_ids, scope, vectors=True)
         return {row.passage_id: row.vector for row in rows if row.vector is not None}
 
     async def neighbours(
@@ -229,18 +208,19 @@ class ManifestStore:
             Compare("ord", "gte", max(ordinal - n, -_FAR)),
             Compare("ord", "lte", min(ordinal + n, _FAR)),
         )
-        rows = await self._rows(near, scope, passages=True)
+        rows = await self._reader().rows(near, scope, passages=True)
         found = [row.passage for row in rows if row.passage is not None]
         return sorted(found, key=lambda passage: (passage.ordinal, passage.id))
 
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""
+        reader = self._reader()
         if not scope:
-            state = await self._state()
+            state = await reader.state()
             sums = Sums() if state is None else state.sums
             return StoreCounts(sums.documents, sums.passages, sums.vectors)
-        rows = await self._rows(EVERYTHING, scope)
-        entries = await self._entries(None, scope)
+        rows = await reader.rows(EVERYTHING, scope)
+        entries = await reader.entries(None, scope)
         return StoreCounts(len(entries), len(rows), sum(row.embedded for row in rows))
 
     async def corpora(self) -> list[str]:
@@ -264,7 +244,7 @@ class ManifestStore:
         async def ask(state: State, *, n: int, clause: Clause, whole: bool) -> list[Row]:
             return await engine.by_words(state, asked, n, clause, passages=whole) if asked else []
 
-        return await self._lane(ask, limit, filter & scope)
+        return await self._reader().lane(ask, limit, filter & scope)
 
     async def score_text(
         self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
@@ -276,7 +256,7 @@ class ManifestStore:
         async def ask(state: State, *, clause: Clause) -> list[Row]:
             return await engine.words_of(state, asked, clause)
 
-        rows = await self._given(passage_ids, scope, ask=ask)
+        rows = await self._reader().given(passage_ids, scope, ask=ask)
         return {row.passage_id: row.score for row in rows}
 
     async def term_counts(self, terms: Collection[str]) -> TermCounts | None:
@@ -292,7 +272,7 @@ class ManifestStore:
             held = {t: min(n, total) for t, n in (await engine.holding(state, asked)).items()}
             return TermCounts(total, {term: count for term, count in held.items() if count})
 
-        return await self._read(ask, TermCounts(0, {}))
+        return await self._reader().answer(ask, TermCounts(0, {}))
 
     async def search_vector(
         self,
@@ -311,7 +291,7 @@ class ManifestStore:
                 return []
             return await engine.by_vector(state, query, n, clause, passages=whole)
 
-        return await self._lane(ask, limit, filter & scope)
+        return await self._reader().lane(ask, limit, filter & scope)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
@@ -326,140 +306,24 @@ class ManifestStore:
             # Two revisions of a passage may be there at a time.
             return await engine.by_vector(state, query, 2 * IDS, clause, passages=False)
 
-        rows = await self._given(passage_ids, scope, ask=ask)
+        rows = await self._reader().given(passage_ids, scope, ask=ask)
         return {row.passage_id: row.score for row in rows}
 
-    # --- inside: reading ---
+    # --- inside ---
 
     def _engine(self) -> Engine:
         if self._shared.closed:
             raise StoreClosed(store=self.name)
         return self._shared.engine
 
-    async def _state(self) -> State | None:
-        """Returns the state of the corpus, if it holds anything."""
-        state = await self._engine().state(self._name)
-        return state if state is not None and state.written else None
-
     async def _query(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         query = query_vector(vector)
-        state = await self._state()
+        state = await self._reader().state()
         check_query_vector(query, None if state is None else state.dimension)
         return query
 
-    async def _current(
-        self, read: Callable[[State], Awaitable[list[Row]]]
-    ) -> tuple[list[Row], int]:
-        """Reads rows, and drops those whose document is by now in another revision.
-
-        If there were such, the read is done again: rows of the new revision may have been missed.
-        The second answer stands unless an entry changed meanwhile.
-
-        Returns:
-            The rows that count, and how many were read.
-        """
-        engine = self._engine()
-        answer: tuple[list[Row], int] | None = None
-        previous: dict[str, int] | None = None
-        for _ in range(ATTEMPTS):
-            state = await self._state()
-            if state is None:
-                return [], 0
-            try:
-                rows = await read(state)
-                current = await engine.stamps(state, {row.document_id for row in rows})
-            except Gone:
-                continue
-            kept = [row for row in rows if current.get(row.document_id) == row.stamp]
-            answer = kept, len(rows)
-            settled = all(stamp <= state.revision for stamp in current.values())
-            if (settled and len(kept) == len(rows)) or current == previous:
-                break
-            previous = current
-        if answer is None:
-            raise StoreUnavailable("changes all the time", store=self.name, retryable=True)
-        return answer
-
-    async def _rows(
-        self, clause: Clause, scope: Filter, *, passages: bool = False, vectors: bool = False
-    ) -> list[Row]:
-        engine, plan = self._engine(), plan_of(scope)
-        whole = passages or not plan.exact
-
-        async def read(state: State) -> list[Row]:
-            asked = both(clause, plan.clause)
-            return await engine.rows(state, asked, passages=whole, vectors=vectors)
-
-        rows, _ = await self._current(read)
-        return rows if plan.exact else [row for row in rows if _matches(row, scope)]
-
-    async def _given(
-        self,
-        passage_ids: Sequence[str],
-        scope: Filter,
-        *,
-        passages: bool = False,
-        vectors: bool = False,
-        ask: _Scores | None = None,
-    ) -> list[Row]:
-        """Returns the rows of given passages in the order given."""
-        self._engine()
-        wanted = [i for i in dict.fromkeys(passage_ids) if is_storable(i)]
-        if ask is not None and scope and not plan_of(scope).exact:
-            inside = await self._given(wanted, scope)  # the scope is checked on whole passages
-            wanted, scope = [row.passage_id for row in inside], Filter()
-        found: dict[str, Row] = {}
-        for at in range(0, len(wanted), IDS):
-            some = AnyOf("pid", tuple(wanted[at : at + IDS]))
-            if ask is None:
-                rows = await self._rows(some, scope, passages=passages, vectors=vectors)
-            else:
-                asked = both(some, plan_of(scope).clause)
-                rows, _ = await self._current(partial(ask, clause=asked))
-            found.update((row.passage_id, row) for row in rows)
-        return [found[i] for i in wanted if i in found]
-
-    async def _entries(
-        self, document_ids: Collection[str] | None, scope: Filter, *, text: bool = False
-    ) -> list[Entry]:
-        engine, ids, clause = self._engine(), _storable(document_ids), plan_of(scope).clause
-        none: list[Entry] = []
-        found = await self._read(lambda state: engine.entries(state, ids, clause, text=text), none)
-        return [entry for entry in found if scope.matches_document(entry.document)]
-
-    async def _read(self, ask: Callable[[State], Awaitable[T]], absent: T) -> T:
-        """Asks about the corpus as it is, again if it was reset or moved meanwhile."""
-        for _ in range(ATTEMPTS):
-            state = await self._state()
-            if state is None:
-                return absent
-            try:
-                return await ask(state)
-            except Gone:
-                continue
-        raise StoreUnavailable("changes all the time", store=self.name, retryable=True)
-
-    async def _lane(
-        self,
-        ask: _Lane,
-        limit: int,
-        bounds: Filter,
-    ) -> list[Hit]:
-        plan = plan_of(bounds)
-        n = limit
-        while n > 0:
-            kept, read = await self._current(
-                partial(ask, n=n, clause=plan.clause, whole=not plan.exact)
-            )
-            if not plan.exact:
-                kept = [row for row in kept if _matches(row, bounds)]
-            if read < n or len(kept) >= limit:
-                kept.sort(key=lambda row: (-row.score, row.passage_id))
-                return [Hit(row.passage_id, row.score) for row in kept[:limit]]
-            n *= GROWTH
-        return []
-
-    # --- inside: writing ---
+    def _reader(self) -> ManifestReader:
+        return ManifestReader(self._engine(), corpus=self._name, store=self.name)
 
     def _writer(self) -> ManifestWriter:
         shared = self._shared
@@ -488,11 +352,3 @@ class ManifestStore:
         except asyncio.CancelledError:
             await asyncio.wait({task})
             raise
-
-
-def _storable(ids: Collection[str] | None) -> list[str] | None:
-    return None if ids is None else [i for i in dict.fromkeys(ids) if is_storable(i)]
-
-
-def _matches(row: Row, bounds: Filter) -> bool:
-    return row.passage is not None and bounds.matches_passage(row.passage)

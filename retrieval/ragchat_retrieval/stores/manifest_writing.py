@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
-    from ragchat_retrieval.stores.manifest import Engine
+    from ragchat_retrieval.stores.manifest_engine import Engine
     from ragchat_retrieval.stores.shadow import Clause
     from ragchat_retrieval.values import Revision
 
