@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from qdrant_client import models
@@ -69,7 +68,7 @@ def ceiling(limit: int) -> int:
 
 
 class QdrantEngine:
-    """Implements `ragchat_retrieval.stores.manifest.Engine`.
+    """Implements `ragchat_retrieval.stores.manifest_engine.Engine`.
 
     Args:
         clients: Reach Qdrant.
@@ -169,14 +168,10 @@ class QdrantEngine:
                 await self._call("create_payload_index", name, field, schema, wait=True)
 
     def _rows(self, state: State) -> str:
-        return f"{self._place(state)}.passages.{state.dimension or 0}"
+        return state.places(self._prefix).rows
 
     def _entries(self, state: State) -> str:
-        return f"{self._place(state)}.documents"
-
-    def _place(self, state: State) -> str:
-        name = blake2b(state.corpus.encode(), digest_size=8).hexdigest()
-        return f"{self._prefix}.{name}.{state.generation}"
+        return state.places(self._prefix).entries
 
     # --- rows and entries ---
 
