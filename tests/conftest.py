@@ -5,6 +5,7 @@ A test that tries to reach another machine fails, even if the code under test sw
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import itertools
 import os
@@ -13,13 +14,13 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 LOCAL_NAMES = frozenset({"", "localhost", "ip6-localhost"})
 SETTINGS = ("RAGCHAT_", "OPENAI_", "OPENSEARCH_", "OTEL_")
@@ -81,6 +82,27 @@ def network_guard() -> Iterator[list[str]]:
     _attempts.clear()
     yield _attempts
     assert not _attempts, f"the test tried to reach {_attempts}"
+
+
+@pytest.fixture
+def ticks_during() -> Callable[[Coroutine[Any, Any, object]], Awaitable[int]]:
+    """Does some work and counts how often the loop could do something else meanwhile."""
+
+    async def count(work: Coroutine[Any, Any, object]) -> int:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticker = asyncio.create_task(tick())
+        await work
+        ticker.cancel()
+        return ticks
+
+    return count
 
 
 @pytest.fixture(scope="session")
