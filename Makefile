@@ -24,7 +24,7 @@ demo: $(DONE)/demo
 test: $(DONE)/test
 	@$(BIN)/python -m pytest --ignore=tests/stores -n auto --dist worksteal $(ARGS)
 
-# Stores whose clients are heavy, in an environment of their own.
+# Stores whose clients are heavy, in an environment of their own, which benchmarks/stores.py uses too.
 test-stores:
 	@$(MAKE) --no-print-directory VENV=$(STORES) $(STORES)/.done/stores
 	@$(STORES)/bin/python -m pytest tests/stores -n auto --dist worksteal $(ARGS)
@@ -71,7 +71,7 @@ $(DONE)/test: pyproject.toml | $(DONE)/venv
 
 $(DONE)/stores: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat with its stores and what their tests need" >&2
-	@$(PIP) install --editable ".[chroma,qdrant]" --group test
+	@$(PIP) install --editable ".[chroma,local,postgres,qdrant]" --group test
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv

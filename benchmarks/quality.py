@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import platform
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from opened import STORES
 
 import ragchat
 from ragchat.evaluation import HISTORY, LAST_TURN, REWRITE, ways_of_asking
@@ -43,22 +46,29 @@ FUSIONS = (*RANKINGS, *OTHERS)
 METRIC = "ndcg@10"
 
 
-async def collection(folder: Path, store: ragchat.Store, embedder: ragchat.Embedder) -> Measured:
-    """Returns the metric by way of asking and ranking."""
+async def collection(
+    folder: Path, store: ragchat.Store, embedder: ragchat.Embedder, limit: int | None
+) -> Measured:
+    """Returns the metric by way of asking and ranking, over all questions or the first ones."""
     found = load_collection(folder)
-    async with ragchat.HybridIndex(store, embedder=embedder, splitter=ragchat.WholeText()) as index:
-        await index.ingest(*found.documents(), on_progress=_progress(found.name))
-        return {
-            way: figures(
-                await evaluate(index, found.topics, metrics=[METRIC], fusions=OTHERS, ask=ask)
-            )
-            for way, ask in ways_of_asking(found.topics).items()
-        }
+    if limit is not None:
+        found = found.first(limit)
+    corpus = store.corpus(found.name)
+    index = ragchat.HybridIndex(corpus, embedder=embedder, splitter=ragchat.WholeText())
+    await index.ingest(*found.documents(), on_progress=_progress(found.name))
+    return {
+        way: figures(await evaluate(index, found.topics, metrics=[METRIC], fusions=OTHERS, ask=ask))
+        for way, ask in ways_of_asking(found.topics).items()
+    }
 
 
 def figures(evaluation: Evaluation) -> dict[str, float]:
-    """Returns the metric's mean by ranking, as the tables name them."""
-    return {name: evaluation.mean(METRIC, RANKINGS.get(name, name)) for name in FUSIONS}
+    """Returns the metric's mean by ranking, as the tables name them; NaN for a missing lane."""
+    names = {name: RANKINGS.get(name, name) for name in FUSIONS}
+    return {
+        name: evaluation.mean(METRIC, ranking) if ranking in evaluation.rankings else math.nan
+        for name, ranking in names.items()
+    }
 
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -66,20 +76,21 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
     embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), HERE / ".cache" / "minilm.sqlite")
     results: dict[str, Any] = {"collections": {}, "conversations": {}}
     with tempfile.TemporaryDirectory() as folder:
-        for name in args.only.split(",") if args.only else COLLECTIONS:
-            store = (
-                ragchat.MemoryStore()
-                if args.store == "memory"
-                else ragchat.SQLiteStore(Path(folder) / f"{name}.sqlite")
-            )
-            ways = await collection(args.data / name, store, embedder)
-            # The fusions are compared on questions as they stand.
-            results["collections"][name] = ways.get(LAST_TURN) or next(iter(ways.values()))
-            if HISTORY in ways:
-                results["conversations"][name] = {
-                    way: ways[way] for way in (LAST_TURN, HISTORY, REWRITE)
-                }
+        async with STORES[args.store](Path(folder)) as store:
+            for name in args.only.split(",") if args.only else COLLECTIONS:
+                ways = await collection(args.data / name, store, embedder, args.limit)
+                # The fusions are compared on questions as they stand.
+                results["collections"][name] = ways.get(LAST_TURN) or next(iter(ways.values()))
+                if HISTORY in ways:
+                    results["conversations"][name] = {
+                        way: ways[way] for way in (LAST_TURN, HISTORY, REWRITE)
+                    }
     return results
+
+
+def cell(value: float) -> str:
+    """Returns a figure as tables show it."""
+    return "–" if math.isnan(value) else f"{value:.4f}"
 
 
 def _progress(name: str) -> Any:  # noqa: ANN401 - a callback
@@ -95,10 +106,10 @@ def report(results: dict[str, Any]) -> str:
     lines.append("|---" * (len(FUSIONS) + 3) + "|")
     gains: dict[str, list[float]] = {"hybrid": [], "not completed": [], "RRF": []}
     for name, row in results["collections"].items():
-        best = max(row["keyword"], row["vector"])
+        best = max(row[lane] for lane in ("vector", "keyword") if not math.isnan(row[lane]))
         for label, values in gains.items():
             values.append(row[label] / best - 1)
-        cells = " | ".join(f"{row[label]:.4f}" for label in FUSIONS)
+        cells = " | ".join(cell(row[label]) for label in FUSIONS)
         lines.append(f"| {name} | {cells} | {gains['hybrid'][-1]:+.1%} | {gains['RRF'][-1]:+.1%} |")
     for label, values in gains.items():
         if values:
@@ -117,9 +128,8 @@ def report(results: dict[str, Any]) -> str:
             last, expanded, rewrite = (ways[way][lane] for way in ways)
             gap = (expanded - last) / (rewrite - last) if rewrite != last else float("nan")
             means[lane].append(gap)
-            lines.append(
-                f"| {name} | {lane} | {last:.4f} | {expanded:.4f} | {rewrite:.4f} | {gap:.2f} |"
-            )
+            cells = " | ".join(map(cell, (last, expanded, rewrite)))
+            lines.append(f"| {name} | {lane} | {cells} | {gap:.2f} |")
     for lane, gaps in means.items():
         lines.append(f"\n{lane}: mean gap closed {sum(gaps) / len(gaps):.2f}")
     return "\n".join(lines)
@@ -130,7 +140,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
     parser.add_argument("--only", default="", help="comma-separated collections")
-    parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--store", choices=STORES, default="memory")
+    parser.add_argument("--limit", type=int, help="only the first questions")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
     if not args.data.is_dir():
