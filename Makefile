@@ -76,5 +76,5 @@ $(DONE)/stores: pyproject.toml | $(DONE)/venv
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its checks need" >&2
-	@$(PIP) install --editable ".[cli,documents,local,postgres,qdrant]" --group test --group lint
+	@$(PIP) install --editable ".[cli,documents,hnsw,local,postgres,qdrant]" --group test --group lint
 	@touch $@ $(DONE)/test $(DONE)/demo

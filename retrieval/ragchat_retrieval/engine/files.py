@@ -26,7 +26,7 @@ from ragchat_retrieval.engine.strings import StringTable, Vocabulary
 from ragchat_retrieval.engine.writer import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -53,14 +53,7 @@ def save(engine: Engine, path: Path, *, stamp: Mapping[str, Any]) -> None:
         path: The file; replaced if it exists.
         stamp: JSON values that `load` gives back, such as the revision of the store.
     """
-    arrays = _arrays(engine.compact())
-    draft = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            _write(file, arrays, stamp)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_arrays(path, _arrays(engine.compact()), stamp=stamp)
 
 
 def load(path: Path) -> tuple[Engine, dict[str, Any]]:
@@ -74,16 +67,64 @@ def load(path: Path) -> tuple[Engine, dict[str, Any]]:
     Raises:
         DamagedIndex: The file is missing, truncated, damaged or of another format.
     """
+    arrays, stamp = read_arrays(path)
+    try:
+        return Engine(_snapshot(arrays)), stamp
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedIndex(f"cannot use {path}: {type(error).__name__}") from None
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, Sequence[NDArray[Any]]], *, stamp: Mapping[str, Any]
+) -> None:
+    """Writes named arrays to one file, atomically, as `save` does for an engine.
+
+    Args:
+        path: The file; replaced if it exists.
+        arrays: Each in parts that are joined along the first axis; at least one.
+        stamp: JSON values that `read_arrays` gives back.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            _write(file, arrays, stamp)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Opens what `write_arrays` wrote. Arrays are mapped, not copied; checksums are checked.
+
+    Returns:
+        The arrays and the stamp.
+
+    Raises:
+        DamagedIndex: The file is missing, truncated, damaged or of another format.
+    """
     try:
         with Path(path).open("rb") as file:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-        arrays, stamp = _read(data)
-        return Engine(_snapshot(arrays)), stamp
+        return _read(data)
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         raise DamagedIndex(f"cannot use {path}: {type(error).__name__}") from None
 
 
-def _write(file: BinaryIO, arrays: dict[str, list[NDArray[Any]]], stamp: Mapping[str, Any]) -> None:
+def release(array: NDArray[Any]) -> None:
+    """Lets the system take back the memory of the mapped file that an array lies in.
+
+    What is read again comes back from the file. An array that is not mapped stays as it is.
+    """
+    owner: Any = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
+def _write(
+    file: BinaryIO, arrays: Mapping[str, Sequence[NDArray[Any]]], stamp: Mapping[str, Any]
+) -> None:
     file.write(_MAGIC)
     directory = {}
     for name, parts in arrays.items():
