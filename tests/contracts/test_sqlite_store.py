@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ragchat_retrieval.stores.sqlite import SQLiteStore
+from ragchat_retrieval.engine import Hnsw, graph
+from ragchat_retrieval.stores.sqlite import SQLiteStore, graphs, nearest
 from ragchat_retrieval.testing.store_suite import DurableStoreContract, StoreContract
 from ragchat_retrieval.testing.store_suite_swap import SwapContract
 
@@ -42,6 +43,65 @@ class TestFile(SwapContract, DurableStoreContract):
             return opened[-1]
 
         return again
+
+
+class TestInt8(TestFile):
+    """Vectors are compared in eight bits first, and nothing else changes."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path, opened: list[SQLiteStore]) -> SQLiteStore:
+        opened.append(SQLiteStore(tmp_path / "kb.sqlite", vectors="int8"))
+        return opened[0]
+
+    @pytest.fixture
+    def reopen(self, opened: list[SQLiteStore]) -> Reopen:
+        async def again(store: SQLiteStore) -> SQLiteStore:
+            await store.aclose()
+            opened.append(SQLiteStore(store.path, corpus=store.corpus_name, vectors="int8"))
+            return opened[-1]
+
+        return again
+
+
+class TestHnsw(TestFile):
+    """A graph of near neighbours is made of every state, at once, and asked for every search."""
+
+    @pytest.fixture(autouse=True)
+    def _always_a_graph(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ready = nearest.Graphed._ready
+
+        def current(self: nearest.Graphed, at: nearest.Standing) -> graph.Graph | None:
+            ready(self, at)
+            self.settle()
+            return ready(self, at)
+
+        monkeypatch.setattr(nearest.Graphed, "_ready", current)
+        monkeypatch.setattr(graph, "_COMPARED", float("inf"))
+        monkeypatch.setattr(graphs, "_FEW", 0)
+        monkeypatch.setattr(graphs, "_MANY", 1_000_000)
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path, opened: list[SQLiteStore]) -> SQLiteStore:
+        opened.append(SQLiteStore(tmp_path / "kb.sqlite", vectors=Hnsw(exact_up_to=0)))
+        return opened[0]
+
+    @pytest.fixture
+    def reopen(self, opened: list[SQLiteStore]) -> Reopen:
+        async def again(store: SQLiteStore) -> SQLiteStore:
+            await store.aclose()
+            options = Hnsw(exact_up_to=0)
+            opened.append(SQLiteStore(store.path, corpus=store.corpus_name, vectors=options))
+            return opened[-1]
+
+        return again
+
+
+class TestHnswLagging(TestHnsw):
+    """The graph of the first state is kept, and all that comes later stands beside it."""
+
+    @pytest.fixture(autouse=True)
+    def _never_a_better_one(self, _always_a_graph: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(graphs, "_FEW", 1_000_000)
 
 
 class TestWithoutSavedArrays(TestFile):

@@ -7,13 +7,14 @@ does not reach back, or when the saved arrays are damaged. So it never matters i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ragchat_retrieval.engine import DamagedIndex, Engine, load, save
+from ragchat_retrieval.engine import DamagedIndex, Engine, load, release, save
 from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.reading import keys_of, read_batch, runs, term_names
@@ -39,6 +40,14 @@ _LAG = 200
 
 _GROWTH = 20_000
 """Changed passages after which the arrays are saved before the store is closed."""
+
+
+class Point(NamedTuple):
+    """A state that a corpus was in, told apart from all others."""
+
+    uuid: str
+    revision: int
+    stamp: int
 
 
 class _Current(NamedTuple):
@@ -70,11 +79,13 @@ class Mirror:
     Args:
         folder: Where saved arrays are; None keeps them in memory only.
         writes: Whether this process may save arrays.
+        mapped: Whether arrays that were saved replace those in memory.
     """
 
-    def __init__(self, folder: Path | None, *, writes: bool) -> None:
+    def __init__(self, folder: Path | None, *, writes: bool, mapped: bool = False) -> None:
         self._folder = folder
         self._writes = writes
+        self._mapped = mapped
         self._lock = threading.Lock()
         self._engine = Engine()
         self._current: _Current | None = None
@@ -92,6 +103,11 @@ class Mirror:
         Returns:
             The snapshot and its revision.
         """
+        snapshot, point = self.at(connection, state)
+        return snapshot, point.revision
+
+    def at(self, connection: sqlite3.Connection, state: CorpusState) -> tuple[Snapshot, Point]:
+        """As `snapshot`, with the state that the arrays equal."""
         current = self._current
         if not _is_current(current, state):
             with self._lock:
@@ -99,7 +115,7 @@ class Mirror:
                 if not _is_current(current, state):
                     current = self._current = self._catch_up(connection, state)
         assert current is not None  # noqa: S101 - a state is never current without arrays
-        return current.snapshot, current.revision
+        return current.snapshot, Point(current.uuid, current.revision, current.stamp)
 
     @property
     def latest(self) -> Snapshot | None:
@@ -193,10 +209,22 @@ class Mirror:
             _log.warning("search arrays not saved (%s)", type(error).__name__)
             self._changed = 0  # tried again when the store is closed, not at every search
             return
+        if self._mapped:
+            self._map(current.uuid, stamp)
         # Saving made the arrays compact; the older ones need not stay in memory.
         self._current = current._replace(snapshot=self._engine.snapshot)
         self._saved = (current.uuid, current.revision)
         self._changed = 0
+
+    def _map(self, uuid: str, stamp: dict[str, object]) -> None:
+        """Goes on with what was just saved, unless another process was faster."""
+        assert self._folder is not None  # noqa: S101 - it was saved there
+        with contextlib.suppress(DamagedIndex):
+            engine, found = load(arrays_file(self._folder, uuid))
+            if found == stamp:
+                self._engine = engine
+                for block in engine.snapshot.matrix.blocks:
+                    release(block)
 
     def _catch_up(self, connection: sqlite3.Connection, state: CorpusState) -> _Current:
         current = self._current
@@ -221,6 +249,9 @@ class Mirror:
         if stamp.get("format") != FORMAT or stamp.get("uuid") != state.uuid:
             return None
         self._engine = engine
+        if self._mapped:
+            for block in engine.snapshot.matrix.blocks:
+                release(block)
         self._saved = (state.uuid, stamp["revision"])
         self._changed = 0
         return _Current(

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragchat_retrieval.stores.sqlite.mirror import Mirror, arrays_file
+from ragchat_retrieval.stores.sqlite.mirror import Mirror
 from ragchat_retrieval.stores.sqlite.reading import read_state
 
 if TYPE_CHECKING:
@@ -27,11 +27,15 @@ class Mirrors:
 
     Args:
         database: The file; one in memory or for reading only saves nothing.
+        mapped: As for a `Mirror`.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, mapped: bool = False) -> None:
         self._read_only = database.read_only
-        self._folder = None if database.in_memory else Path(f"{database.path}.index").absolute()
+        self._mapped = mapped
+        self.folder = None if database.in_memory else Path(f"{database.path}.index").absolute()
+        """Where arrays are saved; None if they are not."""
+
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._mirrors: dict[str, Mirror] = {}
@@ -45,7 +49,9 @@ class Mirrors:
                 self._pid = os.getpid()
             mirror = self._mirrors.get(corpus)
             if mirror is None:
-                mirror = self._mirrors[corpus] = Mirror(self._folder, writes=not self._read_only)
+                mirror = self._mirrors[corpus] = Mirror(
+                    self.folder, writes=not self._read_only, mapped=self._mapped
+                )
             return mirror
 
     def note_write(self, corpus: str) -> None:
@@ -53,25 +59,30 @@ class Mirrors:
         with self._lock:
             self._written.add(corpus)
 
+    def written(self) -> list[str]:
+        """Returns the corpora that this process wrote, ascending."""
+        with self._lock:
+            return sorted(self._written)
+
     def save(self, connection: sqlite3.Connection, corpus: str, *, always: bool = False) -> None:
         """Brings the arrays of a corpus up to the file and saves them; see `Mirror.save`."""
         state = read_state(connection, corpus)
-        if state is not None and self._folder is not None:
+        if state is not None and self.folder is not None:
             mirror = self[corpus]
             mirror.snapshot(connection, state)
             mirror.save(always=always)
 
     def save_all(self, connection: sqlite3.Connection) -> None:
         """Saves the arrays of every corpus that this process wrote or searched, where that pays."""
-        if self._folder is None or self._read_only:
+        if self.folder is None or self._read_only:
             return
         with self._lock:
-            written, searched = sorted(self._written), list(self._mirrors.values())
-        for corpus in written:
+            searched = list(self._mirrors.values())
+        for corpus in self.written():
             self.save(connection, corpus)
         for mirror in searched:
             mirror.save()
-        _sweep_drafts(self._folder)
+        _sweep_drafts(self.folder)
 
     def swap(self, corpus: str, other: str) -> None:
         """Lets two corpora that were exchanged take their arrays along."""
@@ -83,17 +94,17 @@ class Mirrors:
     def remove(self, corpus: str, uuid: str) -> None:
         """Forgets a life of a corpus that has ended, with what was saved of it."""
         self[corpus].forget()
-        if self._folder is not None:
-            _unlink(arrays_file(self._folder, uuid))
+        if self.folder is not None:
+            for path in self.folder.glob(f"{uuid}.*"):
+                _unlink(path)
 
     def sweep(self, corpus: str, *, keep: Collection[str]) -> None:
         """Removes what is saved of a corpus, and leftovers; corpora of the uuids `keep` stay."""
         self[corpus].forget()
-        if self._folder is None or not self._folder.is_dir():
+        if self.folder is None or not self.folder.is_dir():
             return
-        kept = {arrays_file(self._folder, uuid) for uuid in keep}
-        for path in self._folder.iterdir():
-            if path not in kept:
+        for path in self.folder.iterdir():
+            if path.stem not in keep:  # a draft's stem is longer than a uuid
                 _unlink(path)
 
 

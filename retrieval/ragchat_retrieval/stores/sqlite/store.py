@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts
-from ragchat_retrieval.stores.answers import query_vector
+from ragchat_retrieval.stores.answers import hits, query_vector
 from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.questions import (
     Commonness,
@@ -21,6 +22,7 @@ from ragchat_retrieval.stores.sqlite import reading, writing
 from ragchat_retrieval.stores.sqlite.database import Database
 from ragchat_retrieval.stores.sqlite.lanes import NAME, WouldWait
 from ragchat_retrieval.stores.sqlite.mirrors import Mirrors
+from ragchat_retrieval.stores.sqlite.nearest import Standing, nearest_of
 from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.engine import Hnsw
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.stores.questions import Question
     from ragchat_retrieval.stores.sqlite.mirror import Mirror
+    from ragchat_retrieval.stores.sqlite.nearest import VectorKeeping
     from ragchat_retrieval.stores.sqlite.state import CorpusState
     from ragchat_retrieval.stores.sqlite.writing import Written
     from ragchat_retrieval.values import Document, Passage, Revision
@@ -59,8 +63,13 @@ class SQLiteStore:
         corpus: The corpus to work with.
         read_only: Refuse writes, and create no file. The file must exist.
         timeout: Seconds to wait while another process writes.
+        vectors: How vectors are searched; the file keeps them as they are, and scores are exact in
+            any case. ``float32`` compares all. ``int8`` finds the same in a quarter of the memory.
+            ``hnsw``, or an `Hnsw` of your own, follows a graph of near neighbours: for large
+            corpora, and may miss a few of the best. It is up to who searches, not to the file.
 
     Raises:
+        MissingExtra: The extra ``hnsw`` is needed and not installed.
         InvalidSetting: A setting cannot work. The file itself is first looked at when it is used;
             then `NotAStore` says that it is something else, `StoreUnavailable` that it is damaged,
             missing or busy.
@@ -73,9 +82,11 @@ class SQLiteStore:
         corpus: str = "default",
         read_only: bool = False,
         timeout: float = 30.0,
+        vectors: VectorKeeping | Hnsw = "float32",
     ) -> None:
         self._db = Database(path, read_only=read_only, timeout=timeout)
-        self._mirrors = Mirrors(self._db)
+        self._mirrors = Mirrors(self._db, mapped=vectors != "float32")
+        self._nearest = nearest_of(vectors, self._mirrors.folder, writes=not read_only)
         self._corpus = checked_name(corpus)
 
     @property
@@ -92,6 +103,11 @@ class SQLiteStore:
     def capabilities(self) -> Capabilities:
         """Everything: both lanes, filters inside each, atomic batches, reset."""
         return Capabilities()
+
+    @property
+    def vector_search(self) -> str:
+        """``float32``, ``int8`` or ``hnsw``: how vectors are searched."""
+        return self._nearest.name
 
     @property
     def corpus_name(self) -> str:
@@ -158,9 +174,13 @@ class SQLiteStore:
         names = (self._corpus, checked_name(other))
         if names[0] == names[1]:
             return
+
+        def follow(_: object) -> None:
+            self._mirrors.swap(*names)
+            self._nearest.swap(*names)
+
         await self._db.write(
-            lambda c: writing.swap_corpora(c, names, expected=expected),
-            after=lambda _: self._mirrors.swap(*names),
+            lambda c: writing.swap_corpora(c, names, expected=expected), after=follow
         )
         for name in names:
             await self._save(name)
@@ -174,10 +194,12 @@ class SQLiteStore:
             StoreUnavailable: The file is damaged.
         """
         await self._db.read(reading.check_integrity)
-        await self._db.write(
-            lambda c: writing.renew(c, self._corpus),
-            after=lambda others: self._mirrors.sweep(self._corpus, keep=others),
-        )
+
+        def follow(others: Collection[str]) -> None:
+            self._mirrors.sweep(self._corpus, keep=others)
+            self._nearest.forget(self._corpus)
+
+        await self._db.write(lambda c: writing.renew(c, self._corpus), after=follow)
         await self._save(self._corpus)
 
     # --- reading ---
@@ -300,7 +322,22 @@ class SQLiteStore:
             InvalidVector: The vector is non-finite, zero or of another length than the corpus's.
         """
         query = query_vector(vector)
-        return await self._ask(VectorSearch(query, limit, filter, scope), [], vector=query)
+        if self.vector_search == "float32":
+            return await self._ask(VectorSearch(query, limit, filter, scope), [], vector=query)
+        mirror = self._mirrors[self._corpus]
+
+        def work(connection: sqlite3.Connection) -> list[Hit]:
+            state = self._checked_state(connection, query)
+            if state is None:
+                return []
+            snapshot, point = mirror.at(connection, state)
+            at = Standing(self._corpus, connection, state, snapshot, point)
+            mask = snapshot.mask(filter, scope)
+            return hits(snapshot, self._nearest.search(at, query, limit, mask))
+
+        found = await self._db.read(work)
+        self._save_growth(mirror)
+        return found
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
@@ -317,8 +354,13 @@ class SQLiteStore:
     # --- closing ---
 
     async def aclose(self) -> None:
-        """Saves the arrays if that is worth it, and closes the file for all handles."""
-        await self._db.close(self._mirrors.save_all)
+        """Saves what is derived if that is worth it, and closes the file for all handles.
+
+        With ``hnsw`` this waits for a graph that is being made, or that became due by what was
+        written, unless it could not be saved.
+        """
+        await self._db.close(self._finish)
+        await asyncio.shield(asyncio.to_thread(self._nearest.close))
 
     # --- parts ---
 
@@ -337,6 +379,16 @@ class SQLiteStore:
 
         return await self._db.read(work, at_once=work)
 
+    def _checked_state(
+        self, connection: sqlite3.Connection, vector: NDArray[np.float32] | None
+    ) -> CorpusState | None:
+        """Returns the state of the corpus, after a look at whether a query's vector fits it."""
+        state = reading.read_state(connection, self._corpus)
+        if vector is not None:
+            identity = state.identity if state else None
+            check_query_vector(vector, identity.dimension if identity else None)
+        return state
+
     async def _ask(
         self, question: Question[T], absent: T, *, vector: NDArray[np.float32] | None = None
     ) -> T:
@@ -351,15 +403,8 @@ class SQLiteStore:
         latest = mirror.latest
         small = latest is not None and question.is_small(latest)
 
-        def known(connection: sqlite3.Connection) -> CorpusState | None:
-            state = reading.read_state(connection, self._corpus)
-            if vector is not None:
-                identity = state.identity if state else None
-                check_query_vector(vector, identity.dimension if identity else None)
-            return state
-
         def at_once(connection: sqlite3.Connection) -> T:
-            state = known(connection)
+            state = self._checked_state(connection, vector)
             if state is None:
                 return absent
             snapshot = mirror.current(state)
@@ -368,7 +413,7 @@ class SQLiteStore:
             return question.answer(snapshot)
 
         def work(connection: sqlite3.Connection) -> T:
-            state = known(connection)
+            state = self._checked_state(connection, vector)
             if state is None:
                 return absent
             return question.answer(mirror.snapshot(connection, state)[0])
@@ -401,6 +446,14 @@ class SQLiteStore:
         if mirror.asks_for_saving():
             self._db.later(mirror.save)
 
+    def _finish(self, connection: sqlite3.Connection) -> None:
+        self._mirrors.save_all(connection)
+        for corpus in self._mirrors.written():
+            state = reading.read_state(connection, corpus)
+            if state is not None and state.vectors:
+                snapshot, point = self._mirrors[corpus].at(connection, state)
+                self._nearest.prepare(Standing(corpus, connection, state, snapshot, point))
+
     async def _delete(
         self, find: Callable[[sqlite3.Connection, int], Sequence[reading.DocumentKey]]
     ) -> int:
@@ -418,6 +471,7 @@ class SQLiteStore:
         def forget(state: CorpusState | None) -> None:
             if state is not None:
                 self._mirrors.remove(self._corpus, state.uuid)
+                self._nearest.forget(self._corpus)
 
         await self._db.write(
             lambda c: writing.clear_corpus(c, self._corpus, drop=drop), after=forget
