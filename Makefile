@@ -66,7 +66,7 @@ $(DONE)/demo: pyproject.toml | $(DONE)/venv
 
 $(DONE)/test: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its tests need" >&2
-	@$(PIP) install --editable ".[cli,documents,local,postgres]" --group test
+	@$(PIP) install --editable ".[cli,documents,hnsw,local,postgres]" --group test
 	@touch $@ $(DONE)/demo
 
 $(DONE)/stores: pyproject.toml | $(DONE)/venv

@@ -42,6 +42,7 @@ async def _stats(face: Face, index: str, corpus: str) -> None:
         "documents": known.documents,
         "passages": known.passages,
         "vectors": known.vectors,
+        "vector_search": known.vector_search,
         "analyzer": stored and stored.analyzer,
         "embedding_model": stored and stored.model,
         "dimension": stored and stored.dimension,
@@ -62,7 +63,8 @@ async def _stats(face: Face, index: str, corpus: str) -> None:
         "corpus": f"{known.corpus} (of {', '.join(corpora)})" if len(corpora) > 1 else known.corpus,
         "documents": f"{known.documents:,}",
         "passages": f"{known.passages:,}",
-        "vectors": f"{known.vectors:,}",
+        "vectors": f"{known.vectors:,}"
+        + (f" ({known.vector_search})" if known.vector_search else ""),
         "written with": model or ("nothing yet" if stored is None else "keywords only"),
         "analysis": record["analyzer"] or "nothing yet",
         "embedder now": known.embedder or "none",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         OpenAIEmbedder,
         embedder_from_env,
     )
+    from ragchat_retrieval.engine import Hnsw
     from ragchat_retrieval.errors import (
         CorpusChanged,
         DeadlineExceeded,
@@ -201,6 +202,7 @@ __all__ = [
     "HashingEmbedder",
     "HeadingSplitter",
     "Hit",
+    "Hnsw",
     "HttpReranker",
     "HybridIndex",
     "Identity",
@@ -349,6 +351,7 @@ _HOMES = {
         "OpenAIEmbedder",
         "embedder_from_env",
     ),
+    "ragchat_retrieval.engine": ("Hnsw",),
     "ragchat_retrieval.errors": (
         "CorpusChanged",
         "DeadlineExceeded",

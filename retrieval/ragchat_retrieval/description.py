@@ -27,6 +27,9 @@ class IndexDescription:
     vectors: int
     embedder: str | None
     splitter: str
+    vector_search: str | None = None
+    """How the store searches vectors, where that can be chosen: ``float32``, ``int8``, ``hnsw``."""
+
     notes: tuple[str, ...] = ()
     """Limits a user should know of, with their remedies."""
 
@@ -56,6 +59,7 @@ def described(
         vectors=counts.vectors,
         embedder=None if embedder is None else embedder.model,
         splitter=splitter.name,
+        vector_search=getattr(store, "vector_search", None),
         notes=tuple(_notes(store, counts, embedder)),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragchat_retrieval.embedders.environment import embedder_from_env
 from ragchat_retrieval.embedders.hashing import HashingEmbedder
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ports import Embedder, Splitter, Store
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)  # two letters: C:\ is a path
+_OPTIONS = re.compile(r"[a-z_]+=[A-Za-z0-9_-]*(&[a-z_]+=[A-Za-z0-9_-]*)*")
 QUICKSTART_DIMENSION = 256
 
 
@@ -76,7 +77,8 @@ def open_index(
     Args:
         url: A path such as ``kb.sqlite`` (one file, no service), ``postgresql://…`` (the extra
             ``postgres``), ``qdrant://host:6333`` (the extra ``qdrant``; ``qdrant+https://…`` for
-            TLS), ``chroma://host:8000`` (the extra ``chroma``), or ``memory://``.
+            TLS), ``chroma://host:8000`` (the extra ``chroma``), or ``memory://``. A path may end in
+            ``?vectors=hnsw`` or ``?vectors=int8`` (see `SQLiteStore`), ``memory://`` in the latter.
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.
@@ -88,7 +90,8 @@ def open_index(
         An async context manager that is also awaitable; nothing is opened before.
 
     Raises:
-        InvalidSetting: The URL's scheme names no store, or a store in memory is to be read-only.
+        InvalidSetting: The URL's scheme names no store, an option is unknown, or a store in memory
+            is to be read-only.
         MissingExtra: The store's extra is not installed.
         NotAStore: On entering: the file or schema exists and is something else.
         StoreUnavailable: On entering: the server cannot be reached.
@@ -116,11 +119,12 @@ def quickstart() -> HybridIndex:
 
 
 def _store(url: str, *, corpus: str, read_only: bool) -> Store:
-    scheme = match[1].lower() if (match := _SCHEME.match(url)) else "sqlite"
+    scheme = scheme_of(url)
+    url, options = split_options(url)
     if scheme == "memory":
         if read_only:
             raise InvalidSetting("read_only", "a store in memory is empty until it is written")
-        return MemoryStore(corpus=corpus)
+        return MemoryStore(corpus=corpus, vectors=_vectors(options))
     if scheme in {"postgresql", "postgres"}:
         from ragchat_retrieval.stores.postgres import PostgresStore  # noqa: PLC0415 - as below
 
@@ -139,5 +143,29 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         raise InvalidSetting("url", problem)
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
 
-    path = url[match.end() :] if match else url
-    return SQLiteStore(path, corpus=corpus, read_only=read_only)
+    path = url.removeprefix(match[0]) if (match := _SCHEME.match(url)) else url
+    return SQLiteStore(path, corpus=corpus, read_only=read_only, vectors=_vectors(options))
+
+
+def scheme_of(url: str) -> str:
+    """Returns the scheme of a URL in lower case; a path has that of the embedded store."""
+    return match[1].lower() if (match := _SCHEME.match(url)) else "sqlite"
+
+
+def split_options(url: str) -> tuple[str, dict[str, str]]:
+    """Parts the URL of an embedded store, or a path, from options such as ``?vectors=hnsw``.
+
+    A question mark that nothing of that form follows is part of the path. URLs of servers stay
+    whole.
+    """
+    before, mark, after = url.rpartition("?")
+    if scheme_of(url) not in {"sqlite", "memory"} or not mark or not _OPTIONS.fullmatch(after):
+        return url, {}
+    return before, dict(pair.split("=", 1) for pair in after.split("&"))
+
+
+def _vectors(options: dict[str, str]) -> Any:  # noqa: ANN401 - the store checks the word
+    """Returns how vectors are to be searched, for the store to check."""
+    if unknown := sorted(options.keys() - {"vectors"}):
+        raise InvalidSetting("url", f"has no option {unknown[0]!r}; it has vectors")
+    return options.get("vectors", "float32")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ragchat_retrieval.engine import Hnsw, graph
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.stores.postgres import PostgresStore
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 def _new(kind: str, path: Path, request: pytest.FixtureRequest) -> Store:
     if kind == "memory":
         return MemoryStore()
+    if kind == "sqlite int8":
+        return SQLiteStore(path, vectors="int8")
+    if kind == "sqlite hnsw":
+        request.getfixturevalue("monkeypatch").setattr(graph, "_COMPARED", float("inf"))
+        return SQLiteStore(path, vectors=Hnsw(exact_up_to=0))
     if kind.startswith("sqlite"):
         return SQLiteStore(path)
     return PostgresStore(
@@ -37,6 +43,8 @@ def _new(kind: str, path: Path, request: pytest.FixtureRequest) -> Store:
         "sqlite",
         "sqlite reopened",
         "sqlite rebuilt",
+        "sqlite int8",
+        "sqlite hnsw",
         "postgres",
     ]
 )
@@ -53,6 +61,9 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         if kind == "sqlite rebuilt":
             saved[0].unlink()
         opened = SQLiteStore(path, read_only=True)
+    if kind == "sqlite hnsw":
+        await opened.aclose()  # which makes the graph
+        opened = _new(kind, path, request)
     yield opened
     await opened.aclose()
 

@@ -251,6 +251,7 @@ def test_stats_tell_what_the_index_holds(filled):
     known = filled.json("stats")
     assert known["documents"] == len(list(CORPUS.rglob("*.md")))
     assert known["vectors"] == known["passages"] > known["documents"]
+    assert known["vector_search"] == "float32"
     assert known["bytes"] >= (filled.folder / "ragchat.sqlite").stat().st_size
     shown = filled("stats").stdout
     assert str(known["passages"]) in shown

@@ -454,3 +454,36 @@ async def test_the_scheme_of_a_url_may_be_in_either_case(tmp_path):
     assert (tmp_path / "kb.sqlite").is_file()
     with pytest.raises(InvalidSetting, match="read_only"):
         open_index("memory://", embedder=None, read_only=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "way", "file"),
+    [
+        ("{}/kb.sqlite", "float32", "kb.sqlite"),
+        ("{}/kb.sqlite?vectors=hnsw", "hnsw", "kb.sqlite"),
+        ("sqlite://{}/kb.sqlite?vectors=int8", "int8", "kb.sqlite"),
+        ("{}/what?.sqlite", "float32", "what?.sqlite"),
+        ("{}/a?mode=ro.sqlite?vectors=int8", "int8", "a?mode=ro.sqlite"),
+    ],
+)
+async def test_a_url_may_say_how_vectors_are_searched(tmp_path, url, way, file):
+    """And the description says so; a question mark without options is part of the path."""
+    async with open_index(url.format(tmp_path), embedder=None) as index:
+        await index.ingest(Document("a", "tea"))
+        assert (await index.describe()).vector_search == way
+    assert (tmp_path / file).is_file()
+
+
+async def test_a_store_in_memory_keeps_vectors_as_its_url_says():
+    async with open_index("memory://?vectors=int8", embedder=None) as index:
+        assert (await index.describe()).vector_search == "int8"
+    async with open_index("memory://", embedder=None) as index:
+        assert (await index.describe()).vector_search == "float32"
+
+
+@pytest.mark.parametrize(
+    "url", ["kb.sqlite?vectors=int4", "kb.sqlite?vector=hnsw", "memory://?vectors=hnsw"]
+)
+def test_an_option_that_a_url_cannot_have_is_refused(url):
+    with pytest.raises(InvalidSetting, match="vectors"):
+        open_index(url, embedder=None)

@@ -90,6 +90,11 @@ class MemoryStore:
         self._shared = Shared(quantized=vectors == "int8")
 
     @property
+    def vector_search(self) -> str:
+        """``float32`` or ``int8``: how vectors are kept."""
+        return "int8" if self._shared.quantized else "float32"
+
+    @property
     def corpus_name(self) -> str:
         """The corpus this handle reads and writes."""
         return self._name
