@@ -19,7 +19,8 @@ import child_work
 import numpy as np
 from child_work import PAIR, say
 
-from ragchat_retrieval.stores.sqlite import SQLiteStore
+from ragchat_retrieval.engine import Hnsw, graph
+from ragchat_retrieval.stores.sqlite import SQLiteStore, graphs
 from ragchat_retrieval.testing.store_suite_concurrency import version, versions_of
 from ragchat_retrieval.testing.store_suite_kit import by_words, put
 
@@ -93,9 +94,18 @@ async def swap(path: str, other: str, statement: int) -> None:
     await store.aclose()
 
 
-async def write_and_search(path: str, **amounts: Any) -> None:
+def ask_graphs() -> Hnsw:
+    """Has a graph made of everything, renewed at every write, and asked however small it is."""
+    graph._COMPARED = float("inf")
+    graphs._FEW = 0
+    graphs._MANY = 1_000_000
+    return Hnsw(connectivity=8, expansion_add=32, exact_up_to=0)
+
+
+async def write_and_search(path: str, *, vectors: str, **amounts: Any) -> None:
     """Opens the file and does what `child_work` says."""
-    await child_work.write_and_search(SQLiteStore(path, timeout=60), **amounts)
+    store = SQLiteStore(path, timeout=60, vectors=ask_graphs() if vectors == "hnsw" else vectors)
+    await child_work.write_and_search(store, **amounts)
 
 
 def use_over_a_fork(path: str) -> None:

@@ -223,7 +223,10 @@ async def test_killed_while_the_arrays_are_saved(
     await check_whole(path, committed, 0)
 
 
-async def test_two_processes_write_and_search_one_file(nursery: Nursery, tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", ["float32", "int8", "hnsw"])
+async def test_two_processes_write_and_search_one_file(
+    nursery: Nursery, tmp_path: Path, vectors: str
+) -> None:
     """No lock error, no lost write, no torn read; a long reader in a third process is in no way."""
     path = tmp_path / "kb.sqlite"
     store = SQLiteStore(path)
@@ -241,6 +244,7 @@ async def test_two_processes_write_and_search_one_file(nursery: Nursery, tmp_pat
                 "writers": writers,
                 "writes": writes,
                 "reads": 20,
+                "vectors": vectors,
             }
             for name in names
         )
