@@ -1,4 +1,4 @@
-"""What `MemoryStore(vectors="int8")` costs in quality and saves in memory.
+"""What `vectors="int8"` costs in quality in each store, and saves in memory.
 
     python benchmarks/int8.py --data ../shared/data [--only scifact,cranfield]
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,13 +54,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
     parser.add_argument("--only", default=",".join(COLLECTIONS), help="comma-separated")
     args = parser.parse_args()
-    print("| collection | vector, float32 | int8 | change | hybrid, float32 | int8 | change |")
+    print("| collection | lane | float32 | in memory, int8 | change | in a file, int8 | change |")
     print("|---" * 7 + "|")
     for name in args.only.split(","):
         full = asyncio.run(quality(args.data / name, ragchat.MemoryStore()))
         less = asyncio.run(quality(args.data / name, ragchat.MemoryStore(vectors="int8")))
-        cells = [f"{a:.4f} | {b:.4f} | {b / a - 1:+.2%}" for a, b in zip(full, less, strict=True)]
-        print(f"| {name} | {' | '.join(cells)} |")
+        with tempfile.TemporaryDirectory() as folder:
+            store = ragchat.SQLiteStore(Path(folder) / "kb.sqlite", vectors="int8")
+            filed = asyncio.run(quality(args.data / name, store))
+        for lane, base, *others in zip(("vector", "hybrid"), full, less, filed, strict=True):
+            cells = [f"{other:.4f} | {other / base - 1:+.2%}" for other in others]
+            print(f"| {name} | {lane} | {base:.4f} | {' | '.join(cells)} |", flush=True)
     queries = np.random.default_rng(1).normal(size=(SEARCHES, DIMENSION)).astype(np.float32)
     matrices = {"float32": filled(quantized=False), "int8": filled(quantized=True)}
     times: dict[str, list[float]] = {name: [] for name in matrices}

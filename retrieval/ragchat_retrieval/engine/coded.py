@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.engine.matrix import Matrix
     from ragchat_retrieval.engine.snapshot import Snapshot
 
-_CHUNK = 4096
-"""Vectors rounded at a time."""
+_CHUNK = 1024
+"""Vectors rounded at a time, so that little memory is needed besides."""
 
 _SCORED = 1024
 """Vectors scored at a time, so that what they are widened to stays in the cache."""
@@ -120,20 +120,29 @@ class Coded:
 
 
 def _coded(block: NDArray[np.float32], earlier: list[_Part]) -> _Part:
-    done: list[_Part] = []
+    size, dimension = block.shape
+    whole = _Part(
+        block,
+        np.empty((size, dimension), np.int8),
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+    )
+    first = 0
     for part in earlier:
         if part.block is block:
             return part
         if _is_beginning(part.block, block):
-            done = [part]
-    first = len(done[0].block) if done else 0
-    for low in range(first, len(block), _CHUNK):
-        done.append(_rounded(block[low : low + _CHUNK]))
+            first = len(part.block)
+            _place(whole, 0, part)
+    for low in range(first, size, _CHUNK):
+        _place(whole, low, _rounded(block[low : low + _CHUNK]))
     release(block)
-    if not done:
-        return _rounded(block)
-    columns = [np.concatenate(column) for column in list(zip(*done, strict=True))[1:]]
-    return _Part(block, *columns)
+    return whole
+
+
+def _place(whole: _Part, low: int, part: _Part) -> None:
+    here = slice(low, low + len(part.block))
+    whole.codes[here], whole.scales[here], whole.errors[here] = part[1:]
 
 
 def _is_beginning(part: NDArray[np.float32], whole: NDArray[np.float32]) -> bool:
