@@ -9,7 +9,8 @@ import pytest
 from ragchat_retrieval import QdrantStore, open_index
 from ragchat_retrieval.errors import InvalidSetting, StoreUnavailable
 from ragchat_retrieval.stores.memory import MemoryStore
-from ragchat_retrieval.stores.qdrant.points import point_id, saturation
+from ragchat_retrieval.stores.qdrant.points import point_id
+from ragchat_retrieval.stores.rescoring import saturation
 from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, put, revision, terms_of
 
 WORDS = [f"w{n}" for n in range(60)]

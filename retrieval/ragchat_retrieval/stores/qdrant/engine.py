@@ -13,12 +13,10 @@ times the engine's. The lane asks on until that proves the best, or `ceiling` po
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from qdrant_client import models
 
-from ragchat_retrieval.lexical import idf
 from ragchat_retrieval.stores.manifest import Gone, Mark, State
 from ragchat_retrieval.stores.qdrant.points import (
     DENSE,
@@ -31,14 +29,22 @@ from ragchat_retrieval.stores.qdrant.points import (
     read_entry,
     read_row,
     row_point,
-    saturation,
     where,
     words,
+)
+from ragchat_retrieval.stores.rescoring import (
+    ROUNDING,
+    SLACK,
+    average_of,
+    ceiling,
+    ordered,
+    scored,
+    weighed,
 )
 from ragchat_retrieval.stores.shadow import AnyOf
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -53,18 +59,8 @@ PAGE = 1_000
 REQUEST = 8_000_000
 """Bytes of one write, about; Qdrant takes 32 MB."""
 
-SLACK = 16
-"""How many more than wanted a lane reads, for ties at the limit."""
-
-_ROUNDING = 1e-5
-
 _TERM_QUESTIONS = 8
 """How many terms are counted at a time."""
-
-
-def ceiling(limit: int) -> int:
-    """Returns how many points a lane reads at most to prove the order of so many."""
-    return 8 * limit + 1_000
 
 
 class QdrantEngine:
@@ -276,13 +272,13 @@ class QdrantEngine:
         weights = await self._weights(state, terms)
         if not weights:
             return []
-        looseness = max(1.0, _average(state) / state.typical) * (1 + _ROUNDING)
+        looseness = max(1.0, average_of(state) / state.typical) * (1 + ROUNDING)
         fields = _fields(passages=passages, terms=True)
         n = limit + SLACK
         while True:
             points = await self._query(state, words(weights), n=n, clause=clause, fields=fields)
-            rows = [_scored(read_row(point), weights, state) for point in points]
-            rows = _ordered(row for row in rows if row.score > 0)
+            rows = [scored(read_row(point), weights, state) for point in points]
+            rows = ordered(row for row in rows if row.score > 0)
             unread = points[-1].score * looseness if len(points) == n else 0.0
             enough = len(rows) >= limit and (rows[limit - 1].score > unread or n >= ceiling(limit))
             if len(points) < n or enough:
@@ -293,7 +289,7 @@ class QdrantEngine:
         """Returns the rows that match with their BM25 scores, zero included."""
         weights = await self._weights(state, terms)
         rows = await self.rows(state, clause, terms=True)
-        return [_scored(row, weights, state) for row in rows]
+        return [scored(row, weights, state) for row in rows]
 
     async def holding(self, state: State, terms: Collection[str]) -> dict[str, int]:
         """Returns how many rows hold each term, zero included, whether the rows count or not."""
@@ -324,10 +320,10 @@ class QdrantEngine:
         n = limit + SLACK
         while True:
             points = await self._query(state, vector.tolist(), n=n, clause=clause, fields=fields)
-            rows = _ordered(read_row(point, point.score) for point in points)
+            rows = ordered(read_row(point, point.score) for point in points)
             if len(points) < n or n >= ceiling(limit):
                 return rows[:limit]
-            if rows[limit - 1].score > points[-1].score + _ROUNDING:
+            if rows[limit - 1].score > points[-1].score + ROUNDING:
                 return rows[:limit]
             n *= 2
 
@@ -360,28 +356,7 @@ class QdrantEngine:
 
     async def _weights(self, state: State, terms: Mapping[str, float]) -> dict[str, float]:
         """Returns weight times idf of those terms that occur."""
-        counts = await self.holding(state, terms)
-        total = state.sums.passages
-        # During a write the rows of two revisions are counted.
-        return {t: terms[t] * idf(max(total, n), n) for t, n in counts.items() if n}
-
-
-def _scored(row: Row, weights: Mapping[str, float], state: State) -> Row:
-    average, length = _average(state), row.length
-    score = 0.0
-    for term, weight in weights.items():
-        count = row.terms.get(term)
-        if count:
-            score += weight * saturation(count, length, average)
-    return replace(row, score=score)
-
-
-def _average(state: State) -> float:
-    return max(state.sums.length / max(state.sums.passages, 1), _ROUNDING)
-
-
-def _ordered(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (-row.score, row.passage_id))
+        return weighed(terms, await self.holding(state, terms), state)
 
 
 def _fields(*, passages: bool = False, terms: bool = False) -> list[str]:

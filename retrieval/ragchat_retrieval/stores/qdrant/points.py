@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import numpy as np
 from qdrant_client import models
 
-from ragchat_retrieval.lexical import K1, B
 from ragchat_retrieval.stores.manifest import Entry, Row, passage_text, read_passage
+from ragchat_retrieval.stores.rescoring import saturation
 from ragchat_retrieval.stores.shadow import (
     AnyOf,
     Both,
@@ -157,11 +157,6 @@ def where(clause: Clause) -> models.Filter | None:
 
 
 # --- words ---
-
-
-def saturation(count: float, length: float, average: float) -> float:
-    """Returns BM25's part of a term that depends on the passage: all but idf and weight."""
-    return count / (count + K1 * (1 - B + B * length / average))
 
 
 def words(weights: Mapping[str, float]) -> models.SparseVector:
