@@ -71,10 +71,10 @@ $(DONE)/test: pyproject.toml | $(DONE)/venv
 
 $(DONE)/stores: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat with its stores and what their tests need" >&2
-	@$(PIP) install --editable ".[chroma,local,postgres,qdrant]" --group test
+	@$(PIP) install --editable ".[chroma,local,opensearch,postgres,qdrant]" --group test
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its checks need" >&2
-	@$(PIP) install --editable ".[cli,documents,hnsw,local,postgres,qdrant]" --group test --group lint
+	@$(PIP) install --editable ".[cli,documents,hnsw,local,opensearch,postgres,qdrant]" --group test --group lint
 	@touch $@ $(DONE)/test $(DONE)/demo

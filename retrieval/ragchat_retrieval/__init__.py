@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.rerankers import HttpReranker
     from ragchat_retrieval.stores.chroma import ChromaStore
     from ragchat_retrieval.stores.memory import MemoryStore
+    from ragchat_retrieval.stores.opensearch import OpenSearchStore
     from ragchat_retrieval.stores.postgres import PostgresStore
     from ragchat_retrieval.stores.qdrant import QdrantStore
     from ragchat_retrieval.stores.sqlite import SQLiteStore
@@ -245,6 +246,7 @@ __all__ = [
     "OllamaEmbedder",
     "Op",
     "OpenAIEmbedder",
+    "OpenSearchStore",
     "ParagraphSplitter",
     "Passage",
     "PassageIDConflict",
@@ -459,6 +461,7 @@ _HOMES = {
     "ragchat_retrieval.rerankers": ("HttpReranker",),
     "ragchat_retrieval.stores.chroma": ("ChromaStore",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),
+    "ragchat_retrieval.stores.opensearch": ("OpenSearchStore",),
     "ragchat_retrieval.stores.postgres": ("PostgresStore",),
     "ragchat_retrieval.stores.qdrant": ("QdrantStore",),
     "ragchat_retrieval.stores.sqlite": ("SQLiteStore",),

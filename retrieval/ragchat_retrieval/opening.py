@@ -77,8 +77,10 @@ def open_index(
     Args:
         url: A path such as ``kb.sqlite`` (one file, no service), ``postgresql://…`` (the extra
             ``postgres``), ``qdrant://host:6333`` (the extra ``qdrant``; ``qdrant+https://…`` for
-            TLS), ``chroma://host:8000`` (the extra ``chroma``), or ``memory://``. A path may end in
-            ``?vectors=hnsw`` or ``?vectors=int8`` (see `SQLiteStore`), ``memory://`` in the latter.
+            TLS), ``http+opensearch://host:9200`` or ``https+opensearch://…`` (the extra
+            ``opensearch``), ``chroma://host:8000`` (the extra ``chroma``), or ``memory://``. A path
+            may end in ``?vectors=hnsw`` or ``?vectors=int8`` (see `SQLiteStore`), ``memory://`` in
+            the latter.
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.
@@ -133,12 +135,21 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         from ragchat_retrieval.stores.qdrant import QdrantStore  # noqa: PLC0415 - as below
 
         return QdrantStore.from_url(url, corpus=corpus, read_only=read_only)
+    if scheme in {"http+opensearch", "https+opensearch"}:
+        from ragchat_retrieval.stores.opensearch import (  # noqa: PLC0415 - as below
+            OpenSearchStore,
+        )
+
+        return OpenSearchStore.from_url(url, corpus=corpus, read_only=read_only)
     if scheme in {"chroma", "chroma+https"}:
         from ragchat_retrieval.stores.chroma import ChromaStore  # noqa: PLC0415 - as below
 
         return ChromaStore.from_url(url, corpus=corpus, read_only=read_only)
     if scheme != "sqlite":
-        known = "a path, postgresql://, qdrant://, chroma:// or memory://"
+        known = (
+            "a path, postgresql://, qdrant://, http+opensearch://, https+opensearch://, "
+            "chroma:// or memory://"
+        )
         problem = f"no store for scheme {scheme!r}; use {known}"
         raise InvalidSetting("url", problem)
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ragchat_retrieval.filters import Filter, Op, ScalarKey, fields_of, scalar_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ragchat_retrieval.filters import Condition
     from ragchat_retrieval.values import Document, Passage
@@ -63,6 +63,16 @@ class Either:
     """One of the clauses holds; of none, nothing matches."""
 
     clauses: tuple[Clause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StringOrder(Either):
+    """How a string compares: over its chunks, and in one piece for engines that order strings."""
+
+    key: str = ""
+    op: Comparison = "gt"
+    digits: str = ""
+    """The operand as `digits_of` writes strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +126,11 @@ def shadow_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {TOKENS: tokens, "n": numbers, "s": strings}
 
 
+def digits_of(chunks: Iterable[float]) -> str:
+    """Returns the written chunks of a string as hexadecimal digits, ordered as the strings."""
+    return "".join(f"{int(chunk):0{2 * CHUNK}x}" for chunk in chunks if chunk != _END)
+
+
 def plan_of(*filters: Filter) -> Plan:
     """Translates a conjunction of filters."""
     clauses: list[Clause] = []
@@ -165,7 +180,8 @@ def _string_order(key: str, op: Comparison, operand: str, equal: AnyOf) -> tuple
         before = (*before, Compare(field, "gte", chunk), Compare(field, "lte", chunk))
     if not exact:
         options.append(Both(before))
-    return Either(tuple(options)), exact
+        op = "gte" if op in {"gt", "gte"} else "lte"
+    return StringOrder(tuple(options), key=key, op=op, digits=digits_of(chunks[:LEVELS])), exact
 
 
 def _chunks(text: str) -> list[float]:

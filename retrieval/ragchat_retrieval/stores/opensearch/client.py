@@ -1,0 +1,188 @@
+"""Calling OpenSearch from any event loop, with its failures as our errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import threading
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from opensearchpy import AIOHttpConnection, AsyncOpenSearch, TransportError
+from opensearchpy.exceptions import OpenSearchException
+from opensearchpy.helpers import async_streaming_bulk
+
+from ragchat_retrieval.errors import StoreUnavailable
+from ragchat_retrieval.stores.manifest import Gone
+from ragchat_retrieval.stores.opensearch.store import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+
+TIMEOUT = 30.0
+"""Seconds for one request."""
+
+CHUNK = 500
+"""Documents of one bulk request."""
+
+REQUEST = 8_000_000
+"""Bytes of one bulk request; OpenSearch takes 100 MB."""
+
+_LARGE = 2**20  # bytes, from which aiohttp warns
+_PATIENCE = 5.0  # seconds
+_TRIES = 4
+_NOT_FOUND = 404
+_TOO_MANY = 429
+_SERVER = 500
+_NO_INDEX: Final = "index_not_found_exception"
+_EXISTS: Final = "resource_already_exists_exception"
+
+
+class Clients:
+    """One client per event loop, because a client's connections belong to one.
+
+    Each is closed on its loop: by `aclose`, or when the loop shuts down its asynchronous
+    generators, as `asyncio.run` does before a loop ends.
+
+    Args:
+        hosts: Where the nodes are.
+        given: A client of the caller's, used as it is and left open.
+        options: For the clients made here.
+    """
+
+    def __init__(
+        self, hosts: Sequence[str], given: AsyncOpenSearch | None, options: Mapping[str, Any]
+    ) -> None:
+        self._hosts = [*hosts]
+        self._given = given
+        self._options = {"timeout": TIMEOUT, "connection_class": _Connection, **options}
+        self._own: dict[asyncio.AbstractEventLoop, tuple[AsyncOpenSearch, _Lifetime]] = {}
+        self._lock = threading.Lock()
+
+    async def call(self, method: str, **given: Any) -> Any:  # noqa: ANN401 - what the client's methods return
+        """Calls a method of the client, such as ``indices.create``.
+
+        Raises:
+            Gone: There is no such index.
+            FileExistsError: There is such an index already.
+            StoreUnavailable: OpenSearch failed or was not reached; the message holds no content.
+        """
+        client = self._given or await self._of_loop()
+        try:
+            return await attrgetter(method)(client)(**given)
+        except OpenSearchException as error:
+            raise _translated(error, method) from None
+
+    async def bulk(self, index: str, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Writes documents; a request that the cluster is too busy for is sent again.
+
+        Raises:
+            Gone: There is no such index.
+            StoreUnavailable: A document was not written; those before it may be.
+        """
+        client = self._given or await self._of_loop()
+        answers = async_streaming_bulk(
+            client,
+            actions,
+            chunk_size=CHUNK,
+            max_chunk_bytes=REQUEST,
+            raise_on_error=False,
+            max_retries=_TRIES - 1,
+            initial_backoff=0.5,
+            yield_ok=False,
+            index=index,
+            require_alias=True,  # else a write to an index that is gone would make one
+        )
+        try:
+            async with contextlib.aclosing(answers):
+                async for _, answer in answers:
+                    (item,) = answer.values()
+                    if "error" in item:  # an unknown id is none, when documents are removed
+                        raise refused("bulk", item)
+        except OpenSearchException as error:
+            raise _translated(error, "bulk") from None
+
+    async def aclose(self) -> None:
+        """Closes what was made here."""
+        here = asyncio.get_running_loop()
+        with self._lock:
+            own, self._own = self._own, {}
+        for loop, (_, lifetime) in own.items():
+            if loop is here:
+                await lifetime.aclose()
+            elif loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(lifetime.aclose(), loop)
+                # A loop that ends meanwhile closes its client itself, and may never answer.
+                await asyncio.wait({asyncio.wrap_future(closing)}, timeout=_PATIENCE)
+
+    async def _of_loop(self) -> AsyncOpenSearch:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            for known in [known for known in self._own if known.is_closed()]:
+                del self._own[known]
+            if loop in self._own:
+                return self._own[loop][0]
+            client = AsyncOpenSearch(self._hosts, **self._options)
+            lifetime = _closing(client)
+            self._own[loop] = client, lifetime
+        await anext(lifetime)  # from now on the loop knows of it
+        return client
+
+
+class _Connection(AIOHttpConnection):
+    """Sends a large body piece by piece, as aiohttp wants, rather than at once."""
+
+    async def perform_request(  # noqa: PLR0917 - the signature is the client's
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,  # noqa: ANN401 - bytes, or what aiohttp takes in their place
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is the client's
+        ignore: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # noqa: ANN401 - as the method it overrides
+        if body is not None and len(body) > _LARGE and not self.http_compress:
+            body = io.BytesIO(body)
+        return await super().perform_request(method, url, params, body, timeout, ignore, headers)
+
+
+if TYPE_CHECKING:
+    _Lifetime = AsyncGenerator[None, None]
+
+
+async def _closing(client: AsyncOpenSearch) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        pool = client.transport.connection_pool
+        await client.close()
+        for connection in getattr(pool, "orig_connections", ()):
+            await connection.close()  # the client forgets those that failed
+        await asyncio.sleep(0)  # connections are closed in the next turn of the loop
+
+
+def refused(method: str, answer: Mapping[str, Any]) -> Exception:
+    """Returns what a part of an answer that tells of an error is called here."""
+    status, kind = answer.get("status"), answer["error"]["type"]
+    return _named(method, status, kind)
+
+
+def _translated(error: OpenSearchException, method: str) -> Exception:
+    if isinstance(error, TransportError):
+        return _named(method, error.status_code, str(error.error))
+    return StoreUnavailable(f"{method} failed: {type(error).__name__}", store=NAME)
+
+
+def _named(method: str, status: object, kind: str) -> Exception:
+    if kind == _NO_INDEX:
+        return Gone()
+    if kind == _EXISTS:
+        return FileExistsError()
+    if not isinstance(status, int):  # the client's words for no answer
+        return StoreUnavailable("was not reached", store=NAME, retryable=True)
+    # What is not found is a snapshot: another can be made.
+    retryable = status in {_NOT_FOUND, _TOO_MANY} or status >= _SERVER
+    problem = f"{method} was answered with status {status}"
+    return StoreUnavailable(problem, store=NAME, retryable=retryable)

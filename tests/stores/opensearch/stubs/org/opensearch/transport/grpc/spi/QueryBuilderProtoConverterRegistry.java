@@ -1,0 +1,4 @@
+package org.opensearch.transport.grpc.spi;
+
+/** As {@link QueryBuilderProtoConverter}. */
+public interface QueryBuilderProtoConverterRegistry {}

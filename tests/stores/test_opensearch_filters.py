@@ -1,0 +1,104 @@
+"""Every conformance case of filters holds in every way of asking the store in OpenSearch."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ragchat_retrieval.filters import Filter, Gt, Gte, In, Lt, Lte
+from ragchat_retrieval.stores.opensearch import OpenSearchStore
+from ragchat_retrieval.stores.opensearch.documents import _digits
+from ragchat_retrieval.stores.shadow import CHUNK, LEVELS
+from ragchat_retrieval.testing.filter_suite import IDS, WAYS, put_cases, wrong_cases
+from ragchat_retrieval.testing.store_suite_kit import ALL, axis, put, revision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ragchat_retrieval.testing.filter_suite import Way
+
+    Open = Callable[..., OpenSearchStore]
+
+
+@pytest.fixture(scope="module")
+def cases(opensearch_url: str) -> str:
+    """The prefix of a store with the document of every case."""
+    prefix = f"cases-{uuid.uuid4().hex}"
+
+    async def write() -> None:
+        store = OpenSearchStore(opensearch_url, prefix=prefix)
+        await put_cases(store)
+        await store.aclose()
+
+    asyncio.run(write())
+    return prefix
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_every_case_selects_in_opensearch_as_the_semantics_say(
+    opensearch_url: str, cases: str, way: Way
+) -> None:
+    """A filter selects the same passages in both lanes, as filter and scope, and in every list."""
+    store = OpenSearchStore(opensearch_url, prefix=cases)
+    assert await wrong_cases(store, way) == []
+    assert set(await way(store, Filter())) == set(IDS)
+    await store.aclose()
+
+
+async def test_strings_longer_than_what_is_written_are_compared_whole(
+    open_opensearch: Open,
+) -> None:
+    """Where shadow fields end, passages are compared on reading, also where limits cut."""
+    store = open_opensearch()
+    stem = "x" * (CHUNK * LEVELS)
+    tails = ["", "a", "b", "c", "cc"]
+    given = [revision(tail or "none", "word", metadata={"k": stem + tail}) for tail in tails]
+    await put(store, *given)
+    for make, expected in (
+        (Gt, ["c", "cc"]),
+        (Gte, ["b", "c", "cc"]),
+        (Lt, ["a", "none"]),
+        (Lte, ["a", "b", "none"]),
+    ):
+        bounds = Filter(make("k", stem + "b"))
+        assert await store.document_ids(scope=bounds) == expected
+        for hits in (
+            await store.search_text({"word": 1.0}, 2, filter=bounds, scope=ALL),
+            await store.search_vector(axis(0), 2, filter=ALL, scope=bounds),
+        ):
+            assert len(hits) == 2
+            found = await store.get([hit.passage_id for hit in hits], scope=bounds)
+            assert {passage.document_id for passage in found.values()} <= set(expected)
+        ids = [passage.id for one in given for passage in one.passages]
+        assert len(await store.score_text({"word": 1.0}, ids, scope=bounds)) == len(expected)
+
+
+async def test_any_number_of_metadata_keys_fits(open_opensearch: Open) -> None:
+    """Documents may have thousands of keys together; an index's mapping does not grow by them."""
+    store = open_opensearch()
+    given = [
+        revision(f"d{n}", "word", metadata={f"key-{n}-{m}": "long text " * 30 for m in range(50)})
+        for n in range(40)
+    ]
+    await put(store, *given)
+    bounds = Filter(Gt("key-7-49", "long"))
+    assert await store.document_ids(scope=bounds) == ["d7"]
+
+
+async def test_a_list_of_values_may_be_very_long(open_opensearch: Open) -> None:
+    """More values than OpenSearch takes in one query select as fewer do."""
+    store = open_opensearch()
+    await put(store, *(revision(f"d{n}", "word", metadata={"k": n}) for n in range(3)))
+    bounds = Filter(In("k", [*range(1, 70_000)]))
+    assert await store.document_ids(scope=bounds) == ["d1", "d2"]
+
+
+def test_digits_are_ordered_as_their_numbers() -> None:
+    """Of any two numbers the smaller has the smaller digits; both zeros have the same."""
+    numbers = [-1e308, -(2.0**53), -1.5, -1.0, -5e-324, 0.0, 5e-324, 0.5, 1.0, 2.0**48, 1e308]
+    digits = [_digits(number) for number in numbers]
+    assert digits == sorted(set(digits))
+    assert _digits(-0.0) == _digits(0.0)
