@@ -10,11 +10,19 @@ from ragchat_retrieval.errors import PassageIDConflict, ScopeViolation, StoreUna
 from ragchat_retrieval.stores import manifest
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.manifest import Entry, Mark, State, Sums, changed, rows_of
-from ragchat_retrieval.stores.shadow import EVERYTHING, AnyOf, Compare, Neither, both, plan_of
+from ragchat_retrieval.stores.shadow import (
+    EVERYTHING,
+    AnyOf,
+    Compare,
+    Either,
+    Neither,
+    both,
+    plan_of,
+)
 from ragchat_retrieval.text import is_storable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
@@ -24,6 +32,12 @@ if TYPE_CHECKING:
 
 IDS = 500
 """How many ids go into one question to the engine."""
+
+ROWS = 500
+"""How many rows make one write to the engine, at least."""
+
+REVISIONS = 100
+"""How many revisions are named in one removal; each takes three comparisons."""
 
 
 class ManifestWriter:
@@ -78,9 +92,10 @@ class ManifestWriter:
         written = [revision for revision in revisions if revision.passages]
         gone = {revision.document.id for revision in revisions if not revision.passages}
         mark = await self._begin(state, ids)
-        for revision in written:
+        for some in _together(written):
             mark = await self._renewed(mark)
-            await engine.put_rows(state, rows_of(revision, mark.stamp))
+            rows = [row for revision in some for row in rows_of(revision, mark.stamp)]
+            await engine.put_rows(state, rows)
         await self._check_mark(mark)
         came = [Entry.of(revision, mark.stamp) for revision in written]
         await engine.put_entries(state, came)
@@ -171,11 +186,16 @@ class ManifestWriter:
         self, mark: Mark, state: State, came: Sequence[Entry], went: Sequence[Entry]
     ) -> None:
         engine = self._engine
-        for entry in went:
-            await engine.drop_rows(state, _revision_of(entry.document.id, entry.stamp))
+        await self._drop(state, [(entry.document.id, entry.stamp) for entry in went])
         latest = await engine.state(self._corpus) or state  # another process may have written
         await engine.put_state(changed(latest, mark.stamp, came, went))
         await engine.drop_mark(mark)
+
+    async def _drop(self, state: State, revisions: Collection[tuple[str, int]]) -> None:
+        """Removes the rows of revisions, given by document and stamp."""
+        clauses = [_revision_of(document_id, stamp) for document_id, stamp in revisions]
+        for at in range(0, len(clauses), REVISIONS):
+            await self._engine.drop_rows(state, Either(tuple(clauses[at : at + REVISIONS])))
 
     async def delete(self, document_ids: Collection[str] | None, scope: Filter) -> int:
         """Removes documents, or all, as far as the scope shows them; returns how many."""
@@ -249,12 +269,12 @@ class ManifestWriter:
         await self._sweep(state, every=True)
         rows = await engine.rows(state, EVERYTHING)
         current = await engine.stamps(state, {row.document_id for row in rows})
-        for document_id, stamp in {
+        stale = {
             (row.document_id, row.stamp)
             for row in rows
             if current.get(row.document_id) != row.stamp
-        }:
-            await engine.drop_rows(state, _revision_of(document_id, stamp))
+        }
+        await self._drop(state, stale)
         await self._recount(state)
 
     async def _recount(self, state: State) -> None:
@@ -272,6 +292,20 @@ class ManifestWriter:
 
     async def _entries(self, state: State, ids: Collection[str] | None) -> list[Entry]:
         return await self._engine.entries(state, ids, EVERYTHING, text=False)
+
+
+def _together(revisions: Iterable[Revision]) -> Iterator[list[Revision]]:
+    """Groups revisions into writes of about `ROWS` rows."""
+    group: list[Revision] = []
+    size = 0
+    for revision in revisions:
+        group.append(revision)
+        size += len(revision.passages)
+        if size >= ROWS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _stamped(stamp: int) -> Clause:
