@@ -8,8 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ragchat.access import read
 from ragchat.replies import reply_text
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.policy import model_call
 from ragchat_retrieval.retry import Retries, retried
 from ragchat_retrieval.stages import call_stage
 
@@ -100,8 +102,17 @@ class ChatModel:
         async def attempt() -> Foreign:
             return await call_stage(self.create, **self._kwargs(prompt, schema))
 
-        response = await retried(attempt, self.retries)
-        return reply_text(response, model=self.model)
+        with model_call("chat", self.model, provider="openai") as call:
+            response = await retried(attempt, self.retries)
+            usage = read(response, "usage")
+            call.add(
+                input_tokens=read(usage, "prompt_tokens"),
+                output_tokens=read(usage, "completion_tokens"),
+            )
+            text = reply_text(response, model=self.model)
+            if call.captures:
+                call.content = {"input": prompt, "output": text}
+            return text
 
     def _kwargs(self, prompt: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         kwargs: dict[str, Any] = {

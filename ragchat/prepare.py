@@ -28,12 +28,12 @@ from ragchat.request import ChatRequest
 from ragchat.transforms.history import HistoryExpansionTransformer
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.foreign import query_of, retrieved
+from ragchat_retrieval.foreign import facts_of, query_of, retrieved
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.speculation import Speculation
 from ragchat_retrieval.stages import call_stage, is_async_callable
 from ragchat_retrieval.text import clean_query
-from ragchat_retrieval.values import Candidate, Query, SearchResult
+from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of
 
 if TYPE_CHECKING:
     from ragchat.prepared import Skipped
@@ -176,7 +176,7 @@ class Preparer:
         """
         snapshot = ChatRequest.snapshot(request, **params)
         run = Run(self.policy, on_stage=self.on_stage)
-        with running(run):
+        with running(run), run.record.observed("prepare"):
             return await _Preparation(self, snapshot, run).prepared()
 
 
@@ -249,11 +249,13 @@ class _Preparation:
             query = await self._transform(conversation)
             if query is None:
                 return None
-            return await self._retrieve(partial(retrieved, retriever, query))
+            return await self._retrieve(query, partial(retrieved, retriever, query))
         guess = _MODEL_FREE.expanded(conversation)
         async with Speculation(retriever, guess, self.run) as early:
             query = await self._transform(conversation)
-            return None if query is None else await self._retrieve(partial(early.found, query))
+            if query is None:
+                return None
+            return await self._retrieve(query, partial(early.found, query))
 
     async def _transform(self, conversation: ConversationQuery) -> Query | None:
         transformer, asked = self.preparer.query_transformer, conversation.query
@@ -271,9 +273,15 @@ class _Preparation:
             instead="history expansion" if conversation.history else "",
         )
 
-    async def _retrieve(self, search: Callable[[], Awaitable[SearchResult]]) -> SearchResult:
+    async def _retrieve(
+        self, query: Query, search: Callable[[], Awaitable[SearchResult]]
+    ) -> SearchResult:
         return await self.run.whole(
-            "retrieve", search, count=lambda found: {"candidates": len(found)}
+            "retrieve",
+            search,
+            count=lambda found: {"candidates": len(found)},
+            facts=facts_of(self.preparer.retriever, query),
+            content=lambda found: {"documents": documents_of(found)},
         )
 
     async def _augment(self, found: SearchResult) -> Augmentation:

@@ -152,7 +152,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.stores.postgres import PostgresStore
     from ragchat_retrieval.stores.qdrant import QdrantStore
     from ragchat_retrieval.stores.sqlite import SQLiteStore
-    from ragchat_retrieval.trace import Degradation, StageEvent, StageTiming, Trace
+    from ragchat_retrieval.telemetry import instrument
+    from ragchat_retrieval.trace import Degradation, ModelCall, StageEvent, StageTiming, Trace
     from ragchat_retrieval.values import (
         Candidate,
         ContextText,
@@ -240,6 +241,7 @@ __all__ = [
     "MigrationReport",
     "MigrationTargetInUse",
     "MissingExtra",
+    "ModelCall",
     "Ne",
     "NotAStore",
     "NotExists",
@@ -307,6 +309,7 @@ __all__ = [
     "in_memory",
     "in_values",
     "ingest_directory",
+    "instrument",
     "is_semantic",
     "keywords",
     "load_collection",
@@ -465,7 +468,8 @@ _HOMES = {
     "ragchat_retrieval.stores.postgres": ("PostgresStore",),
     "ragchat_retrieval.stores.qdrant": ("QdrantStore",),
     "ragchat_retrieval.stores.sqlite": ("SQLiteStore",),
-    "ragchat_retrieval.trace": ("Degradation", "StageEvent", "StageTiming", "Trace"),
+    "ragchat_retrieval.telemetry": ("instrument",),
+    "ragchat_retrieval.trace": ("Degradation", "ModelCall", "StageEvent", "StageTiming", "Trace"),
     "ragchat_retrieval.values": (
         "Candidate",
         "ContextText",

@@ -47,6 +47,13 @@ def candidates_of(result: object, query: Query) -> list[Candidate]:
     return list(result)
 
 
+def facts_of(retriever: object, query: Query) -> dict[str, object]:
+    """Returns what an observer is told of a retrieval: what is asked, where, for how many."""
+    top_k = getattr(retriever, "top_k", None) if query.top_k is None else query.top_k
+    source = getattr(retriever, "data_source", None)
+    return {"data_source": source, "top_k": top_k, "query": query.text}
+
+
 async def retrieved(retriever: AnyRetriever, query: Query, **options: object) -> SearchResult:
     """Asks any retriever, sync or async, and checks what it returned.
 

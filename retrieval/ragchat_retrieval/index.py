@@ -36,7 +36,7 @@ from ragchat_retrieval.searching import Searcher
 from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.text import clean_query
-from ragchat_retrieval.values import Query, Revision, SearchResult
+from ragchat_retrieval.values import Query, Revision, SearchResult, documents_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -264,7 +264,16 @@ class HybridIndex:
             rankings = await searcher.rank(live, base, run)
             return await each(rankings, lambda ranking: searcher.finish(ranking, base, run))
 
-        found = iter(await carried(run, "search", work) if live else ())
+        facts = {
+            "data_source": self.store.corpus_name,
+            "top_k": base.top_k,
+            "query": "\n".join(query.text for query in live),
+        }
+        found = iter(
+            await carried(run, "search", work, count=_counts, facts=facts, content=_documents)
+            if live
+            else ()
+        )
         rows = [(query, () if query is None else next(found)) for query in asked]
         degraded, trace = tuple(run.record.degraded), run.record.trace()
         return [
@@ -445,3 +454,11 @@ def _distinct(ids: Sequence[str], store: str) -> None:
 
 def _ignore(share: float) -> None:
     del share
+
+
+def _counts(rows: Sequence[Sequence[Candidate]]) -> dict[str, int]:
+    return {"queries": len(rows), "candidates": sum(map(len, rows))}
+
+
+def _documents(rows: Sequence[Sequence[Candidate]]) -> Mapping[str, object]:
+    return {"documents": [document for row in rows for document in documents_of(row)]}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting, StageTimeout
-from ragchat_retrieval.foreign import candidates_of, for_foreign, queries_of, query_of
+from ragchat_retrieval.foreign import candidates_of, facts_of, for_foreign, queries_of, query_of
 from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lanes import each, fuse_variants
@@ -17,7 +17,7 @@ from ragchat_retrieval.policy import Run, bounded, carried, current_run, gather,
 from ragchat_retrieval.ranking import Bare, finish
 from ragchat_retrieval.speculation import Anticipated, searched
 from ragchat_retrieval.stages import call_stage
-from ragchat_retrieval.values import Candidate, Query, SearchResult
+from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -81,6 +81,16 @@ class RetrievalPipeline:
         """How it is searched."""
         return self._options
 
+    @property
+    def data_source(self) -> str | None:
+        """The name of the corpus that is searched; None over a foreign retriever."""
+        return self._source.store.corpus_name if isinstance(self._source, HybridIndex) else None
+
+    @property
+    def top_k(self) -> int | None:
+        """How many candidates a query gets that does not say."""
+        return self._options.top_k
+
     async def __call__(
         self, query: Query | str, *, early: Speculation | None = None
     ) -> SearchResult:
@@ -100,7 +110,12 @@ class RetrievalPipeline:
             return SearchResult(queries=(asked,))
         run = started(options.policy)
         queries, found = await carried(
-            run, "search", lambda: self._retrieve(asked, options, run, early)
+            run,
+            "search",
+            lambda: self._retrieve(asked, options, run, early),
+            count=lambda result: {"queries": len(result[0]), "candidates": len(result[1])},
+            facts=facts_of(self, asked),
+            content=lambda result: {"documents": documents_of(result[1])},
         )
         return SearchResult(
             found, queries=queries, degraded=tuple(run.record.degraded), trace=run.record.trace()
@@ -116,7 +131,12 @@ class RetrievalPipeline:
         if asked.top_k is not None and asked.top_k <= 0:
             return Anticipated(asked, ())
         run = started(options.policy)
-        (ranking,) = await carried(run, "search", lambda: self._ranked(options, run, [asked]))
+        (ranking,) = await carried(
+            run,
+            "search",
+            lambda: self._ranked(options, run, [asked]),
+            facts=facts_of(self, asked),
+        )
         return Anticipated(asked, ranking, tuple(run.record.degraded))
 
     async def _retrieve(

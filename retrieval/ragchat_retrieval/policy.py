@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
+from ragchat_retrieval.telemetry import observer
 from ragchat_retrieval.trace import TraceRecorder
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.lanes import Ranking
     from ragchat_retrieval.ports import Store
-    from ragchat_retrieval.trace import StageEvent
+    from ragchat_retrieval.trace import Facts, Meter, Operation, StageEvent
     from ragchat_retrieval.values import Candidate
 
 T = TypeVar("T")
@@ -122,6 +123,7 @@ class Run:
         policy: The rules.
         on_stage: Hears every stage start and end.
         watcher: Sees the orders in between.
+        record: Goes on with the record of the run around it; None begins one.
     """
 
     def __init__(
@@ -130,10 +132,11 @@ class Run:
         *,
         on_stage: Callable[[StageEvent], object] | None = None,
         watcher: Watcher | None = None,
+        record: TraceRecorder | None = None,
     ) -> None:
         self.policy = policy
         self.watcher = watcher
-        self.record = TraceRecorder(on_stage)
+        self.record = TraceRecorder(on_stage, observer()) if record is None else record
         self._ends = None if policy.deadline is None else time.monotonic() + policy.deadline
 
     @property
@@ -189,6 +192,8 @@ class Run:
         work: Callable[[], Awaitable[T]],
         *,
         count: Callable[[T], dict[str, int]] | None = None,
+        facts: Facts | None = None,
+        content: Callable[[T], Facts] | None = None,
     ) -> T:
         """Runs work that has stages of its own under the deadline alone, and times it.
 
@@ -196,15 +201,19 @@ class Run:
             name: What the trace calls it.
             work: Starts the work; called once.
             count: Numbers of the result worth tracing.
+            facts: What an observer is told at the start.
+            content: What one that wants content is told of the result.
 
         Raises:
             DeadlineExceeded: The request's time is used up.
             BaseException: What the work raised.
         """
-        with self.record.stage(name) as counts:
+        with self.record.stage(name, facts=facts) as counts:
             result = await self._bounded(name, None, work)
             if count is not None:
                 counts.update(count(result))
+            if content is not None and self.record.captures:
+                self.record.tell(content(result))
             return result
 
     def skip(self, name: str, error: Exception, *, instead: str = "") -> None:
@@ -273,12 +282,22 @@ def current_run() -> Run | None:
 def started(policy: Policy | None) -> Run:
     """Returns the run to work in: a given policy's own, else the caller's, else a strict one."""
     current = current_run()
-    if policy is not None:
-        return Run(policy, watcher=None if current is None else current.watcher)
-    return current or Run(Policy.strict())
+    if policy is None:
+        return current or Run(Policy.strict())
+    if current is None:
+        return Run(policy)
+    return Run(policy, watcher=current.watcher, record=current.record)
 
 
-async def carried(run: Run, name: str, work: Callable[[], Awaitable[T]]) -> T:
+async def carried(
+    run: Run,
+    name: str,
+    work: Callable[[], Awaitable[T]],
+    *,
+    count: Callable[[T], dict[str, int]] | None = None,
+    facts: Facts | None = None,
+    content: Callable[[T], Facts] | None = None,
+) -> T:
     """Does work inside a run, which the stages further down then find as the current one.
 
     A run that was started for this work alone also bounds it as a whole by its deadline.
@@ -287,6 +306,9 @@ async def carried(run: Run, name: str, work: Callable[[], Awaitable[T]]) -> T:
         run: What `started` returned.
         name: What the trace calls the work.
         work: Starts the work; called once.
+        count: As for `Run.whole`, and so are the others.
+        facts: What an observer is told at the start.
+        content: What one that wants content is told of the result.
 
     Raises:
         DeadlineExceeded: The run was started here, and its time is used up.
@@ -295,7 +317,25 @@ async def carried(run: Run, name: str, work: Callable[[], Awaitable[T]]) -> T:
     if run is current_run():
         return await work()
     with running(run):
-        return await run.whole(name, work)
+        return await run.whole(name, work, count=count, facts=facts, content=content)
+
+
+@contextmanager
+def model_call(
+    operation: Operation, model: str, *, items: int = 1, provider: str | None = None
+) -> Iterator[Meter]:
+    """Records a call of a model in the current run, and shows it to an observer in any case.
+
+    Args:
+        operation: What is asked of the model.
+        model: Its name.
+        items: Texts or passages; 1 for a chat.
+        provider: Whose API it is, where that is known.
+    """
+    run = current_run()
+    record = TraceRecorder(observer=observer()) if run is None else run.record
+    with record.call(operation, model, items=items, provider=provider) as meter:
+        yield meter
 
 
 async def gather(*works: Awaitable[Any]) -> list[Any]:

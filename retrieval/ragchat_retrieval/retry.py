@@ -20,6 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from ragchat_retrieval.errors import InvalidSetting, RagchatError
 from ragchat_retrieval.policy import current_run
+from ragchat_retrieval.trace import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,6 +121,8 @@ async def retried(work: Callable[[], Awaitable[T]], retries: Retries = DEFAULT) 
     """
 
     async def attempt() -> T:  # tenacity awaits coroutine functions only
+        if (call := current_call()) is not None:
+            call.requests += 1
         return await work()
 
     def wait(state: RetryCallState) -> float:

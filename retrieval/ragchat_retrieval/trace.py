@@ -1,7 +1,9 @@
-"""What happened in one preparation or search: timings, counts, and what was skipped.
+"""What happened in one preparation or search: timings, counts, model calls, what was skipped.
 
-A `TraceRecorder` collects while stages run; a result carries the immutable `Trace`. Nothing here
-holds text of documents, prompts or queries.
+A `TraceRecorder` collects while stages run; a result carries the immutable `Trace`. Neither holds
+text of documents, prompts or queries. An `Observer`, such as `ragchat_retrieval.telemetry`, sees
+the same as it happens. Which stage runs inside which is known across tasks and threads, because it
+is kept in a context variable.
 """
 
 from __future__ import annotations
@@ -9,15 +11,21 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    Facts = Mapping[str, object]
+
+Operation = Literal["chat", "embeddings", "rerank"]
 Outcome = Literal["ok", "skipped", "failed"]
 
 _log = logging.getLogger("ragchat")
+_stage: ContextVar[tuple[TraceRecorder, int] | None] = ContextVar("ragchat_stage", default=None)
+_call: ContextVar[Meter | None] = ContextVar("ragchat_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,43 @@ class StageTiming:
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Numbers worth knowing: ``candidates``, ``queries``, ``tokens``, …"""
 
+    number: int = 0
+    """Which stage of the trace it was to begin, from 1."""
+
+    parent: int | None = None
+    """The number of the stage that it ran inside; None for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """One call of a model before the answer: what its price is made of."""
+
+    operation: Operation
+    model: str
+    """The model's name; empty where a server has but one."""
+
+    stage: int | None = None
+    """The number of the stage that made it; None for none."""
+
+    started: float
+    """Seconds since the trace began."""
+
+    seconds: float
+    """Wall-clock duration, waits between tries included."""
+
+    outcome: Outcome = "ok"
+    items: int = 1
+    """Texts embedded, or passages scored; 1 for a chat."""
+
+    requests: int = 0
+    """Requests sent by us, batches and further tries included; 0 where none are seen."""
+
+    input_tokens: int | None = None
+    """What the provider says it read; None if it said nothing."""
+
+    output_tokens: int | None = None
+    """What the provider says it wrote; None if it said nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
@@ -53,6 +98,10 @@ class Trace:
 
     stages: tuple[StageTiming, ...] = ()
     """In the order in which they ended."""
+
+    calls: tuple[ModelCall, ...] = ()
+    """Calls of chat models, embedders and rerank servers, in the order in which they ended. The
+    answer call is not among them."""
 
     seconds: float = 0.0
     """Wall-clock duration of the whole."""
@@ -77,40 +126,117 @@ class StageEvent:
     outcome: Outcome = "ok"
 
 
+class Span(Protocol):
+    """What an observer makes of one stage or call."""
+
+    def event(self, name: str, facts: Facts) -> None:
+        """Sees something that happened inside."""
+        ...
+
+    def end(self, outcome: Outcome, facts: Facts, error: type[BaseException] | None) -> None:
+        """Sees the end, in the context in which it began."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees stages and calls begin and end. It must not raise."""
+
+    @property
+    def captures(self) -> bool:
+        """Whether it wants texts of queries, documents, prompts and replies too."""
+        ...
+
+    def begin(self, name: str, facts: Facts) -> Span:
+        """Sees the beginning of a stage, or of a call, whose facts have an ``operation``."""
+        ...
+
+    def tell(self, facts: Facts) -> None:
+        """Sees more of the stage or call that the caller is in."""
+        ...
+
+
+class Meter:
+    """Adds up what one call of a model takes; see `ModelCall` for the fields."""
+
+    __slots__ = ("captures", "content", "input_tokens", "items", "output_tokens", "requests")
+
+    def __init__(self, items: int, *, captures: bool) -> None:
+        self.items = items
+        self.requests = 0
+        self.input_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.captures = captures
+        self.content: dict[str, object] = {}
+        """Texts for an observer that captures them; they never get into the trace."""
+
+    def add(self, *, input_tokens: object = None, output_tokens: object = None) -> None:
+        """Adds tokens as a provider's usage says; what is no count is not known."""
+        if _is_count(input_tokens):
+            self.input_tokens = (self.input_tokens or 0) + input_tokens
+        if _is_count(output_tokens):
+            self.output_tokens = (self.output_tokens or 0) + output_tokens
+
+
 class TraceRecorder:
-    """Collects timings, notes and degradations while stages run.
+    """Collects timings, calls, notes and degradations while stages run.
 
     Args:
         listener: Called with a `StageEvent` at the start and the end of every stage. It must not
             block. What it raises is logged and changes nothing else: it only watches.
+        observer: Sees stages, calls and degradations as they happen.
     """
 
-    def __init__(self, listener: Callable[[StageEvent], object] | None = None) -> None:
+    def __init__(
+        self,
+        listener: Callable[[StageEvent], object] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._began = time.perf_counter()
         self._listener = listener
+        self._observer = observer
+        self._outermost: Span | None = None
+        self._numbers = 0
         self._timings: list[StageTiming] = []
+        self._calls: list[ModelCall] = []
         self._notes: list[str] = []
         self.degraded: list[Degradation] = []
 
+    @property
+    def captures(self) -> bool:
+        """Whether the observer wants texts."""
+        return self._observer is not None and self._observer.captures
+
     @contextmanager
-    def stage(self, name: str, *, failure: Outcome = "failed") -> Iterator[dict[str, int]]:
+    def stage(
+        self, name: str, *, failure: Outcome = "failed", facts: Facts | None = None
+    ) -> Iterator[dict[str, int]]:
         """Times a stage; the yielded dict takes its counts.
 
         Args:
             name: The stage.
             failure: The outcome that an `Exception` means. A cancellation means ``failed``.
+            facts: What an observer is told at the start.
         """
         start = time.perf_counter()
         counts: dict[str, int] = {}
+        parent = self._inside()
+        self._numbers += 1
+        number = self._numbers
+        inside = _stage.set((self, number))
         self._tell(StageEvent(name, "start"))
         outcome: Outcome = "failed"
         try:
-            yield counts
+            if self._observer is None:
+                yield counts
+            else:
+                with self.observed(name, facts, counts, failure=failure):
+                    yield counts
             outcome = "ok"
         except Exception:
             outcome = failure
             raise
         finally:
+            _stage.reset(inside)
             seconds = time.perf_counter() - start
             self._timings.append(
                 StageTiming(
@@ -119,9 +245,105 @@ class TraceRecorder:
                     seconds=seconds,
                     outcome=outcome,
                     counts=dict(counts),
+                    number=number,
+                    parent=parent,
                 )
             )
             self._tell(StageEvent(name, "end", seconds, outcome))
+
+    @contextmanager
+    def call(
+        self, operation: Operation, model: str, *, items: int = 1, provider: str | None = None
+    ) -> Iterator[Meter]:
+        """Times a call of a model; the yielded meter takes what it used.
+
+        Args:
+            operation: What is asked of the model.
+            model: Its name.
+            items: Texts or passages; 1 for a chat.
+            provider: Whose API it is, in the words of OpenTelemetry, where that is known.
+        """
+        start = time.perf_counter()
+        meter = Meter(items, captures=self.captures)
+        facts = {"operation": operation, "model": model, "provider": provider}
+        current = _call.set(meter)
+        outcome: Outcome = "failed"
+        ending: dict[str, object] = {}
+        try:
+            with self.observed(operation, facts, ending):
+                try:
+                    yield meter
+                finally:
+                    ending |= {
+                        "items": meter.items,
+                        "requests": meter.requests,
+                        "input_tokens": meter.input_tokens,
+                        "output_tokens": meter.output_tokens,
+                        **meter.content,
+                    }
+            outcome = "ok"
+        finally:
+            _call.reset(current)
+            self._calls.append(
+                ModelCall(
+                    operation=operation,
+                    model=model,
+                    stage=self._inside(),
+                    started=start - self._began,
+                    seconds=time.perf_counter() - start,
+                    outcome=outcome,
+                    items=meter.items,
+                    requests=meter.requests,
+                    input_tokens=meter.input_tokens,
+                    output_tokens=meter.output_tokens,
+                )
+            )
+
+    @contextmanager
+    def observed(
+        self,
+        name: str,
+        facts: Facts | None = None,
+        ending: Facts | None = None,
+        *,
+        failure: Outcome = "failed",
+    ) -> Iterator[None]:
+        """Shows the observer, if there is one, a piece of work that the trace has no row for.
+
+        Args:
+            name: What it is called.
+            facts: What is known at the start.
+            ending: What is known at the end, read then.
+            failure: The outcome that an `Exception` means.
+        """
+        if self._observer is None:
+            yield
+            return
+        span = self._observer.begin(name, facts or {})
+        outermost = self._outermost is None
+        if outermost:
+            self._outermost = span
+        outcome: Outcome = "failed"
+        raised: type[BaseException] | None = None
+        try:
+            yield
+            outcome = "ok"
+        except BaseException as error:
+            raised = type(error)
+            if isinstance(error, Exception):
+                outcome = failure
+            raise
+        finally:
+            more: dict[str, object] = {}
+            if outermost:
+                self._outermost = None
+                more["degraded"] = [f"{d.stage}: {d.reason}" for d in self.degraded]
+            span.end(outcome, {**(ending or {}), **more}, raised)
+
+    def tell(self, facts: Facts) -> None:
+        """Tells the observer more of the stage that the caller is in."""
+        if self._observer is not None:
+            self._observer.tell(facts)
 
     def note(self, fact: str) -> None:
         """Records a fact once."""
@@ -133,14 +355,22 @@ class TraceRecorder:
         degradation = Degradation(stage, reason)
         if degradation not in self.degraded:
             self.degraded.append(degradation)
+            if self._outermost is not None:
+                self._outermost.event("degraded", {"stage": stage, "reason": reason})
 
     def trace(self) -> Trace:
         """Returns what was recorded so far."""
         return Trace(
             stages=tuple(self._timings),
+            calls=tuple(self._calls),
             seconds=time.perf_counter() - self._began,
             notes=tuple(self._notes),
         )
+
+    def _inside(self) -> int | None:
+        """Returns the number of the stage of this trace that runs around the caller."""
+        around = _stage.get()
+        return around[1] if around is not None and around[0] is self else None
 
     def _tell(self, event: StageEvent) -> None:
         if self._listener is None:
@@ -149,3 +379,12 @@ class TraceRecorder:
             self._listener(event)
         except Exception as error:  # noqa: BLE001 - a listener is foreign code and may raise anything
             _log.warning("the stage listener failed (%s)", type(error).__name__)
+
+
+def current_call() -> Meter | None:
+    """Returns the meter of the model call that the caller works for, if any."""
+    return _call.get()
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -29,7 +29,7 @@ from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.trace import Degradation, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -341,6 +341,11 @@ def _is_frozen(vectors: object) -> bool:
         and vectors.flags.owndata
         and not vectors.flags.writeable
     )
+
+
+def documents_of(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
+    """Returns what was found as OpenTelemetry lists it: ids and scores, no text."""
+    return [{"id": c.passage.id, "score": c.score} for c in candidates]
 
 
 def indexed_text(passage: Passage) -> str:

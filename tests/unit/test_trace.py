@@ -7,7 +7,13 @@ import logging
 
 import pytest
 
-from ragchat_retrieval.trace import Degradation, StageEvent, Trace, TraceRecorder
+from ragchat_retrieval.trace import (
+    Degradation,
+    StageEvent,
+    Trace,
+    TraceRecorder,
+    current_call,
+)
 
 
 def test_stages_are_recorded_in_the_order_in_which_they_end():
@@ -117,3 +123,83 @@ def test_a_listener_that_fails_is_logged_without_content_and_disturbs_nothing(ca
         counts["hits"] = 1
     assert record.trace().stages[0].outcome == "ok"
     assert caplog.messages == ["the stage listener failed (ValueError)"] * 2
+
+
+# Which stage runs in which, and what models took
+
+
+async def test_a_stage_knows_the_stage_that_it_runs_in_also_in_tasks_and_threads():
+    record = TraceRecorder()
+
+    def in_a_thread():
+        with record.stage("rerank"):
+            pass
+
+    async def in_a_task():
+        with record.stage("vector"):
+            await asyncio.to_thread(in_a_thread)
+
+    with record.stage("search"):
+        await asyncio.gather(in_a_task(), in_a_task())
+    with record.stage("augment"):
+        pass
+    trace = record.trace()
+    stage_of = {timing.number: timing for timing in trace.stages}
+    assert sorted(stage_of) == [1, 2, 3, 4, 5, 6]
+
+    def path(timing):
+        above = () if timing.parent is None else path(stage_of[timing.parent])
+        return (*above, timing.stage)
+
+    assert sorted(map(path, trace.stages)) == [
+        ("augment",),
+        ("search",),
+        ("search", "vector"),
+        ("search", "vector"),
+        ("search", "vector", "rerank"),
+        ("search", "vector", "rerank"),
+    ]
+
+
+def test_the_stages_of_another_trace_are_no_parents():
+    outer, inner = TraceRecorder(), TraceRecorder()
+    with outer.stage("transform"), inner.stage("search"), inner.stage("keyword"):
+        pass
+    assert [(t.stage, t.parent) for t in inner.trace().stages] == [("keyword", 1), ("search", None)]
+
+
+def test_a_call_adds_up_what_the_provider_says():
+    record = TraceRecorder()
+    with record.stage("vector"), record.call("embeddings", "m", items=3) as meter:
+        assert current_call() is meter
+        meter.requests += 2
+        meter.add(input_tokens=5)
+        meter.add(input_tokens=7, output_tokens=0)
+    assert current_call() is None
+    (call,) = record.trace().calls
+    assert (call.operation, call.model, call.stage, call.outcome) == ("embeddings", "m", 1, "ok")
+    assert (call.items, call.requests, call.input_tokens, call.output_tokens) == (3, 2, 12, 0)
+    assert 0 <= call.started <= call.started + call.seconds <= record.trace().seconds
+
+
+@pytest.mark.parametrize("told", [None, -1, True, 1.5, "12", [3]])
+def test_what_is_no_count_of_tokens_is_not_known(told):
+    record = TraceRecorder()
+    with record.call("chat", "m") as meter:
+        meter.add(input_tokens=told, output_tokens=told)
+    (call,) = record.trace().calls
+    assert (call.input_tokens, call.output_tokens) == (None, None)
+
+
+def test_a_call_that_fails_keeps_what_it_took():
+    record = TraceRecorder()
+
+    def fail():
+        with record.call("chat", "m") as meter:
+            meter.add(output_tokens=3)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    (call,) = record.trace().calls
+    assert (call.outcome, call.output_tokens, call.stage) == ("failed", 3, None)

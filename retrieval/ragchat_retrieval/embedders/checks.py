@@ -7,11 +7,13 @@ the same helpers.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ragchat_retrieval.errors import EmbeddingError, InvalidSetting, RagchatError
+from ragchat_retrieval.policy import model_call
 from ragchat_retrieval.stages import call_stage
 
 if TYPE_CHECKING:
@@ -47,19 +49,32 @@ async def embed_checked(
     """
 
     async def ask(wanted: Sequence[str]) -> NDArray[np.float32]:
-        embed: Callable[..., object] = embedder.embed
-        try:
-            answer = await call_stage(embed, wanted, kind)
-        except RagchatError:
-            raise
-        except Exception as error:
-            problem = f"failed with {type(error).__name__}"
-            raise EmbeddingError(problem, model=embedder.model) from error
+        with _recorded(embedder, wanted):
+            answer = await _embedded(embedder, wanted, kind)
         return checked_rows(
             answer, count=len(wanted), dimension=embedder.dimension, model=embedder.model
         )
 
     return await without_blanks(texts, ask, dimension=lambda: embedder.dimension)
+
+
+async def _embedded(embedder: Embedder, texts: Sequence[str], kind: EmbeddingKind) -> object:
+    embed: Callable[..., object] = embedder.embed
+    try:
+        return await call_stage(embed, texts, kind)
+    except RagchatError:
+        raise
+    except Exception as error:
+        problem = f"failed with {type(error).__name__}"
+        raise EmbeddingError(problem, model=embedder.model) from error
+
+
+def _recorded(embedder: Embedder, texts: Sequence[str]) -> AbstractContextManager[object]:
+    """Records the call, unless another embedder does the work and is asked in its turn."""
+    if hasattr(embedder, "unwrap"):
+        return nullcontext()
+    provider = getattr(embedder, "provider", None)
+    return model_call("embeddings", embedder.model, items=len(texts), provider=provider)
 
 
 async def known_dimension(embedder: Embedder) -> int:

@@ -9,6 +9,7 @@ from ragchat_retrieval.embedders.remote import Sending, ServedEmbedder, typed_er
 from ragchat_retrieval.errors import EmbeddingError
 from ragchat_retrieval.retry import DEFAULT, Retries, retried
 from ragchat_retrieval.served import MAX_REPLY, PerLoop, http_client, http_parts, post_json
+from ragchat_retrieval.trace import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,9 @@ class OllamaEmbedder(ServedEmbedder):
         InvalidSetting: A blank model, a dimension less than 1, or a URL that is not http(s).
     """
 
+    provider = "ollama"
+    """Whose API it speaks, in the words of OpenTelemetry."""
+
     def __init__(
         self,
         model: str,
@@ -69,9 +73,12 @@ class OllamaEmbedder(ServedEmbedder):
         body = {**self._params, "model": self._model, "input": list(texts)}
         with typed_errors(self._model):
             reply = await retried(lambda: self._post(body), self._retries)
-        rows = reply.get("embeddings") if isinstance(reply, dict) else None
+        told: dict[str, object] = reply if isinstance(reply, dict) else {}
+        rows = told.get("embeddings")
         if not isinstance(rows, list):
             raise EmbeddingError("the reply has no list of vectors", model=self._model)
+        if (call := current_call()) is not None:
+            call.add(input_tokens=told.get("prompt_eval_count"))
         return checked_rows(rows, count=len(texts), dimension=self._dimension, model=self._model)
 
     async def _post(self, body: dict[str, Any]) -> object:

@@ -12,6 +12,7 @@ from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.retry import DEFAULT, NEVER, Retries, retried
 from ragchat_retrieval.served import PerLoop
 from ragchat_retrieval.tokens import count_tokens
+from ragchat_retrieval.trace import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,9 @@ class OpenAIEmbedder(ServedEmbedder):
     Raises:
         InvalidSetting: A blank model, a client beside URL or key, or a dimension less than 1.
     """
+
+    provider = "openai"
+    """Whose API it speaks, in the words of OpenTelemetry."""
 
     def __init__(
         self,
@@ -105,6 +109,8 @@ class OpenAIEmbedder(ServedEmbedder):
 
         with typed_errors(self._model):
             reply = await retried(create, self._retries)
+        if (call := current_call()) is not None:
+            call.add(input_tokens=getattr(getattr(reply, "usage", None), "prompt_tokens", None))
         rows = in_order(getattr(reply, "data", None), count=len(texts), model=self._model)
         return checked_rows(rows, count=len(texts), dimension=self._dimension, model=self._model)
 

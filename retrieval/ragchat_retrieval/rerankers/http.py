@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from ragchat_retrieval.errors import InvalidSetting, RagchatError, RerankError
-from ragchat_retrieval.policy import gather
+from ragchat_retrieval.policy import gather, model_call
 from ragchat_retrieval.rerank import RerankDefaults
 from ragchat_retrieval.rerankers.shapes import SHAPES, body, endpoint, scaled, scores, shape_of
 from ragchat_retrieval.retry import DEFAULT, Retries, retried
@@ -180,7 +180,8 @@ class HttpReranker:
             return found
         question = repair(query.text)
         wanted = [texts[place] for place in places]
-        given, shape = await self._all(question, wanted)
+        with model_call("rerank", self._model, items=len(wanted)):
+            given, shape = await self._all(question, wanted)
         values = scaled(shape, given, normalise=self._normalise)
         for place, score in zip(places, values, strict=True):
             found[place] = score
