@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ragchat_retrieval.caching import CachedStage, cached
     from ragchat_retrieval.chunking import (
         OCR,
         CachedSplitter,
@@ -173,6 +174,7 @@ __all__ = [
     "AsyncSplitter",
     "CachedEmbedder",
     "CachedSplitter",
+    "CachedStage",
     "Candidate",
     "Capabilities",
     "ChromaStore",
@@ -298,6 +300,7 @@ __all__ = [
     "Weighted",
     "WholeText",
     "as_filterable",
+    "cached",
     "cluster",
     "deduplicated",
     "duplicate_groups",
@@ -327,6 +330,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ragchat_retrieval.caching": ("CachedStage", "cached"),
     "ragchat_retrieval.chunking": (
         "OCR",
         "CachedSplitter",

@@ -338,6 +338,10 @@ class HybridIndex:
         stored = await self._adopted()
         return described(self.store, counts, stored, self.embedder, self.splitter)
 
+    async def revision(self) -> int:
+        """Returns a counter that every write of the corpus raises, in whichever process."""
+        return await self.store.revision()
+
     async def document_ids(self, *, scope: FilterLike = None) -> Sequence[str]:
         """Returns all document ids in ascending order."""
         return await self.store.document_ids(scope=Filter.of(scope))

@@ -87,6 +87,13 @@ class RetrievalPipeline:
         return self._source.store.corpus_name if isinstance(self._source, HybridIndex) else None
 
     @property
+    def revision(self) -> Callable[[], Awaitable[object]] | None:
+        """Tells the state of what is searched, another one after each change; None if unknown."""
+        if isinstance(self._source, HybridIndex):
+            return self._source.revision
+        return getattr(self._source, "revision", None)
+
+    @property
     def top_k(self) -> int | None:
         """How many candidates a query gets that does not say."""
         return self._options.top_k

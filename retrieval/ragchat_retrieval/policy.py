@@ -16,15 +16,16 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
+from ragchat_retrieval.recording import TraceRecorder
 from ragchat_retrieval.telemetry import observer
-from ragchat_retrieval.trace import TraceRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ragchat_retrieval.lanes import Ranking
     from ragchat_retrieval.ports import Store
-    from ragchat_retrieval.trace import Facts, Meter, Operation, StageEvent
+    from ragchat_retrieval.recording import Facts, Meter
+    from ragchat_retrieval.trace import Operation, StageEvent
     from ragchat_retrieval.values import Candidate
 
 T = TypeVar("T")

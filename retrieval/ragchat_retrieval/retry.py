@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from ragchat_retrieval.errors import InvalidSetting, RagchatError
 from ragchat_retrieval.policy import current_run
-from ragchat_retrieval.trace import current_call
+from ragchat_retrieval.recording import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
     from opentelemetry.trace import TracerProvider
 
-    from ragchat_retrieval.trace import Facts, Outcome
+    from ragchat_retrieval.recording import Facts
+    from ragchat_retrieval.trace import Outcome
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable that asks for texts in spans; read when spans are first made for a provider."""

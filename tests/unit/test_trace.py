@@ -7,13 +7,8 @@ import logging
 
 import pytest
 
-from ragchat_retrieval.trace import (
-    Degradation,
-    StageEvent,
-    Trace,
-    TraceRecorder,
-    current_call,
-)
+from ragchat_retrieval.recording import TraceRecorder, current_call
+from ragchat_retrieval.trace import Degradation, StageEvent, Trace
 
 
 def test_stages_are_recorded_in_the_order_in_which_they_end():

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ragchat_retrieval.embedders.checks import checked_rows
 from ragchat_retrieval.embedders.remote import Sending, ServedEmbedder, typed_errors
 from ragchat_retrieval.errors import EmbeddingError
+from ragchat_retrieval.recording import current_call
 from ragchat_retrieval.retry import DEFAULT, Retries, retried
 from ragchat_retrieval.served import MAX_REPLY, PerLoop, http_client, http_parts, post_json
-from ragchat_retrieval.trace import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ragchat_retrieval.embedders.checks import checked_rows
 from ragchat_retrieval.embedders.remote import Sending, ServedEmbedder, in_order, typed_errors
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.recording import current_call
 from ragchat_retrieval.retry import DEFAULT, NEVER, Retries, retried
 from ragchat_retrieval.served import PerLoop
 from ragchat_retrieval.tokens import count_tokens
-from ragchat_retrieval.trace import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
