@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, StageTimeout
 from ragchat_retrieval.keys import key_of
-from ragchat_retrieval.policy import current_run
+from ragchat_retrieval.policy import current_run, ended
 from ragchat_retrieval.recording import degradations
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.trace import Degradation, Trace
@@ -195,8 +195,7 @@ class CachedStage:
                 flight.waiting -= 1
                 if not flight.waiting and not flight.task.done():
                     self._land(name, flight)
-                    flight.task.cancel()
-                    await asyncio.wait([flight.task])
+                    await ended(flight.task)
             if leads:
                 return value
             self._hit(flight.degraded)

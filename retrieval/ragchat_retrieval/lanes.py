@@ -196,7 +196,8 @@ class LaneSearch:
     ) -> list[LaneResult | None]:
         """Returns what the queries' vectors find, and hands the vectors on before it searches."""
         vectors = await self._embed(queries)
-        embedded.set_result(vectors or [None] * len(queries))
+        if not embedded.cancelled():  # whoever waited for them may be cancelled by now
+            embedded.set_result(vectors or [None] * len(queries))
         if vectors is None:
             return [None] * len(queries)
         return await each(list(zip(queries, vectors, strict=True)), self._vector)

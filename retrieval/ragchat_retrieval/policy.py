@@ -344,12 +344,35 @@ async def gather(*works: Awaitable[Any]) -> list[Any]:
 
     Raises:
         Exception: The first failure, itself and not a group.
+        CancelledError: The caller was cancelled, whatever the works made of that.
     """
+    caller = asyncio.current_task()
+    assert caller is not None  # noqa: S101 - coroutines run in tasks
+    earlier = caller.cancelling()
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
-    except BaseException:
+    except BaseException as error:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if caller.cancelling() > earlier and not isinstance(error, asyncio.CancelledError):
+            raise asyncio.CancelledError from error
         raise
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Cancels a task and waits for its end; a caller who is cancelled meanwhile waits too.
+
+    Raises:
+        CancelledError: The caller was cancelled while it waited.
+    """
+    interrupted = False
+    while not task.done():
+        task.cancel()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            interrupted = True
+    if interrupted:
+        raise asyncio.CancelledError

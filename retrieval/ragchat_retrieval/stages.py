@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -44,7 +45,8 @@ def is_async_callable(stage: object) -> bool:
 async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
     """Calls a sync or async stage and returns its result.
 
-    A sync stage that outlives a cancellation keeps its thread to the end; its result is dropped.
+    A sync stage that outlives a cancellation keeps its thread to the end; its result is dropped,
+    and closed if it is a coroutine.
 
     Args:
         stage: Any callable.
@@ -61,7 +63,12 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kw
     if is_async_callable(stage):
         result: object = stage(*args, **kwargs)
     else:
-        result = await asyncio.to_thread(_called, stage, *args, **kwargs)
+        outcome = _Outcome()
+        try:
+            result = await asyncio.to_thread(outcome.of, stage, *args, **kwargs)
+        except asyncio.CancelledError:
+            outcome.drop()
+            raise
     if isinstance(result, Awaitable):
         result = await result
     return cast("T", result)
@@ -72,9 +79,32 @@ async def beside(much: bool, work: Callable[..., T], /, *args: Any) -> T:  # noq
     return await asyncio.to_thread(work, *args) if much else work(*args)
 
 
-def _called(stage: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
-    try:
-        return stage(*args, **kwargs)
-    except StopIteration as error:
-        # A future cannot hold it, so whoever awaits the thread would wait for ever.
-        raise RuntimeError("a stage raised StopIteration") from error
+class _Outcome:
+    """What a sync stage returns in its thread, which nobody may be waiting for by then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._result: object = None
+        self._dropped = False
+
+    def of(self, stage: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
+        """Calls the stage."""
+        try:
+            result = stage(*args, **kwargs)
+        except StopIteration as error:
+            # A future cannot hold it, so whoever awaits the thread would wait for ever.
+            raise RuntimeError("a stage raised StopIteration") from error
+        with self._lock:
+            self._result = result
+            self._close_if_dropped()
+        return result
+
+    def drop(self) -> None:
+        """Gives up what was or will be returned."""
+        with self._lock:
+            self._dropped = True
+            self._close_if_dropped()
+
+    def _close_if_dropped(self) -> None:
+        if self._dropped and inspect.iscoroutine(self._result):
+            self._result.close()

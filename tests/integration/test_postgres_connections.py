@@ -22,8 +22,10 @@ from ragchat_retrieval.errors import (
     StoreUnavailable,
 )
 from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.opening import open_index
 from ragchat_retrieval.stores.postgres import PostgresStore
+from ragchat_retrieval.testing.cancelling import cancelled_everywhere
 from ragchat_retrieval.testing.store_suite_concurrency import PARTS, version, versions_of
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
@@ -420,3 +422,28 @@ async def test_an_index_opens_by_url(postgres_url):
         assert len(await index.search("grown")) == len(["tea", "coffee"])
         with pytest.raises(StoreReadOnly):
             await index.remove("tea")
+
+
+async def test_a_write_that_is_cancelled_at_whatever_step_is_whole_or_not_there(
+    store: PostgresStore, admin: psycopg.AsyncConnection
+):
+    """And it leaves no transaction open, nor a connection that nobody can use."""
+    index = HybridIndex(store, embedder=HashingEmbedder(8))
+    versions = iter(range(10_000))
+
+    async def write() -> None:
+        number = next(versions)
+        await index.ingest(*(Document(name, f"tea v{number} {name}") for name in "abc"))
+
+    async def whole() -> None:
+        found = await index.search("tea", top_k=None)
+        written = {candidate.passage.text.split()[1] for candidate in found}
+        assert len(found) in {0, 3}
+        assert len(written) <= 1
+        query = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+        row = await (await admin.execute(query)).fetchone()
+        assert row == (0,)
+
+    for again in (False, True):
+        assert await cancelled_everywhere(write, whole, again=again) > 5
+    assert len(await index.search("tea", top_k=None)) == 3

@@ -15,7 +15,15 @@ from ragchat_retrieval.errors import (
     RetrievalError,
     StageTimeout,
 )
-from ragchat_retrieval.policy import Policy, Run, StagePolicy, current_run, gather, running
+from ragchat_retrieval.policy import (
+    Policy,
+    Run,
+    StagePolicy,
+    current_run,
+    ended,
+    gather,
+    running,
+)
 from ragchat_retrieval.trace import Degradation, StageEvent
 
 STAGES = ("gate", "transform", "expand", "keyword", "vector", "rerank", "augment")
@@ -345,3 +353,62 @@ async def test_cancelling_the_caller_cancels_and_awaits_all():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == [1, 1]
+
+
+async def test_a_work_that_fails_as_it_is_cancelled_does_not_hide_the_cancellation():
+    entered = asyncio.Event()
+
+    async def stubborn():
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise LookupError from None
+
+    task = asyncio.create_task(gather(stubborn(), forever()))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+async def test_a_deadline_is_told_though_a_work_fails_as_it_is_cancelled():
+    async def stubborn():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise LookupError from None
+
+    run = Run(Policy.strict(deadline=0.01))
+    with pytest.raises(DeadlineExceeded):
+        await run.stage("keyword", lambda: gather(stubborn(), forever()))
+
+
+async def test_who_ends_a_task_waits_for_its_end_however_often_it_is_cancelled():
+    entered, may_end = asyncio.Event(), asyncio.Event()
+
+    async def tidies():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            entered.set()
+            while not may_end.is_set():
+                try:
+                    await may_end.wait()
+                except asyncio.CancelledError:
+                    continue
+
+    task = asyncio.create_task(tidies())
+    await asyncio.sleep(0)
+    ender = asyncio.create_task(ended(task))
+    await entered.wait()
+    for _ in range(3):
+        ender.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not ender.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await ender
+    assert task.done()

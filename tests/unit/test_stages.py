@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 import threading
 from types import SimpleNamespace
 from unittest.mock import AsyncMock, MagicMock
@@ -222,3 +223,34 @@ def test_wrappers_in_a_circle_and_things_that_cannot_be_called_are_not_async():
     assert is_async_callable(circle) is False
     for nothing in (None, 3, "text", object()):
         assert is_async_callable(nothing) is False
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before it returns", "after it returned"])
+async def test_a_coroutine_that_a_sync_stage_returns_to_nobody_is_closed(early):
+    entered, go, returned = threading.Event(), threading.Event(), threading.Event()
+    made = []
+
+    async def answer():
+        return "never"
+
+    def stage():
+        entered.set()
+        go.wait(30)
+        made.append(answer())
+        returned.set()
+        return made[0]
+
+    task = asyncio.create_task(call_stage(stage))
+    await asyncio.to_thread(entered.wait, 30)
+    if early:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    go.set()
+    if not early:
+        returned.wait(30)  # the loop is held, so that nobody takes the result
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    async with asyncio.timeout(30):
+        while not made or inspect.getcoroutinestate(made[0]) != inspect.CORO_CLOSED:  # noqa: ASYNC110 - the thread ends by itself
+            await asyncio.sleep(0)
