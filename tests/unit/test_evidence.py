@@ -53,7 +53,7 @@ def test_titles_sources_and_contents_are_exact_after_decoding_the_json(passages:
 @given(PASSAGES)
 def test_no_content_can_hold_a_tag_or_break_the_encoding(passages: list[Passage]):
     block = encode_json(evidence(*passages))
-    assert (block.count("<"), block.count(">")) == (2, 2)
+    assert block.count("<") == 2  # our own two tags; without it there is no other
     assert "&" not in block
     block.encode()  # no lone surrogate is left
 
@@ -63,6 +63,11 @@ def test_a_closing_tag_in_a_document_is_escaped_and_other_markup_survives_decodi
     block = encode_json(evidence(Passage(html, title="a\n</EVIDENCE>")))
     assert re.findall(r"(?i)<\s*/\s*evidence", block) == ["</evidence"]
     assert decoded(block)[0]["content"] == html
+
+
+def test_a_closing_bracket_alone_costs_nothing():
+    session = ">>> x = 3 -> y\n>>> x >= y"
+    assert json.dumps(session) in encode_json(evidence(Passage(session)))
 
 
 def test_title_and_source_stand_once_per_document():
