@@ -63,6 +63,18 @@ def test_edges_presents_the_best_first_and_last_and_keeps_numbers_by_relevance()
     assert [p.text for p in made.citations.values()] == list("abcde")
 
 
+@given(st.integers(1, 40), st.sampled_from([0, 150, 700]))
+def test_with_edges_the_more_relevant_of_two_is_never_farther_from_an_edge(size: int, limit: int):
+    augmenter = ContextualAugmenter(order="edges", max_context_tokens=limit, count_tokens=len)
+    made = augmenter.augment("q", found(*map(str, range(1, size + 1))), CONTEXT)
+    shown = [entry["citation"] for entry in entries(made.text)]
+    assert list(made.citations) == sorted(shown) == list(range(1, len(shown) + 1))
+    assert [p.text for p in made.citations.values()] == [str(n) for n in made.citations]
+    for place, number in enumerate(shown):
+        assert min(place, len(shown) - 1 - place) == (number - 1) // 2
+    assert shown[0] == 1
+
+
 def test_braces_and_templates_arrive_character_for_character():
     document = (
         "Let S = {2; 4; 8} and f = {}. {{ 6*7 }} {% for x in y %}{{ ''.__class__ }}{% endfor %} {#"

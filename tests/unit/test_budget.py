@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,12 @@ from hypothesis import strategies as st
 from ragchat.augment import AugmentContext, ContextualAugmenter
 from ragchat.errors import ContextBudgetExceeded, InvalidContextBudget
 from ragchat.evidence import Evidence, encode
-from ragchat.packing import pack
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.tokens import count_tokens
 from ragchat_retrieval.values import Candidate, Passage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
 CONTEXT = AugmentContext()
 
@@ -32,51 +32,6 @@ def candidates(*texts: str, title: str | None = None) -> list[Candidate]:
 def evidence_of(text: str) -> str:
     start = text.index("<evidence>")
     return text[start : text.index("</evidence>") + len("</evidence>")]
-
-
-def greedy(size: int, limit: int, measure) -> list[int]:
-    """The rule in its plainest form: take each item whose block still fits."""
-    chosen: list[int] = []
-    for index in range(size):
-        if measure([*chosen, index]) <= limit:
-            chosen.append(index)
-    return chosen
-
-
-@given(
-    st.lists(st.integers(0, 40), max_size=12),
-    st.integers(0, 120),
-    st.integers(0, 9),
-    st.integers(0, 5),
-)
-def test_packing_takes_what_the_plain_greedy_rule_takes(
-    costs: list[int], limit: int, fixed: int, joint: int
-):
-    """For additive counters with fixed costs per block and per joint."""
-
-    def measure(indices: Sequence[int]) -> int:
-        return fixed + sum(costs[i] for i in indices) + joint * max(0, len(indices) - 1)
-
-    assert pack(len(costs), limit, measure=measure, cost=costs.__getitem__) == greedy(
-        len(costs), limit, measure
-    )
-
-
-def test_many_candidates_need_few_measurements_of_the_whole():
-    costs = [10] * 1000
-    measured = 0
-
-    def measure(indices: Sequence[int]) -> int:
-        nonlocal measured
-        measured += 1
-        return sum(costs[i] for i in indices)
-
-    assert len(pack(1000, 5005, measure=measure, cost=costs.__getitem__)) == 500
-    assert measured <= 520
-    costs[600:] = [100] * 400
-    measured = 0
-    assert len(pack(1000, 5905, measure=measure, cost=costs.__getitem__)) == 590
-    assert measured <= 30
 
 
 def words(text: str) -> int:
@@ -96,15 +51,33 @@ def letters(text: str) -> int:
     return len(set(text))
 
 
+def pairs(text: str) -> int:
+    """Superadditive: every two words cost something together."""
+    return words(text) ** 2 // 8
+
+
+def root(text: str) -> int:
+    """Subadditive: the more there is, the less the next costs."""
+    return math.isqrt(100 * len(text))
+
+
+def by_the_dozen(text: str) -> int:
+    """Rounds up, so that a character may cost nothing or twelve."""
+    return -(-len(text) // 12) * 12
+
+
+COUNTERS = [len, words, joined_costs_more, letters, pairs, root, by_the_dozen, count_tokens]
+
+
 @pytest.mark.parametrize("encoding", ["json", "fenced"])
 @pytest.mark.parametrize("order", ["relevance", "edges"])
-@pytest.mark.parametrize("counter", [len, words, erratic, joined_costs_more, letters, count_tokens])
+@pytest.mark.parametrize("counter", [*COUNTERS, erratic])
 @given(
     texts=st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=6),
     limit=st.integers(1, 250),
 )
 def test_the_finished_block_measured_as_one_string_is_never_over_the_limit(
-    encoding, order, counter, texts: list[str], limit: int
+    encoding, order, counter: Callable[[str], int], texts: list[str], limit: int
 ):
     augmenter = ContextualAugmenter(
         max_context_tokens=limit, count_tokens=counter, encoding=encoding, order=order
