@@ -14,6 +14,7 @@ import ragchat_retrieval
 if TYPE_CHECKING:
     from ragchat import errors, sync, testing
     from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
+    from ragchat.budget import Allowance, RequestBudget
     from ragchat.citations import (
         Annotation,
         CheckedClaim,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         TruncatedModelOutput,
         UnknownCitation,
         UnsupportedMedia,
+        WindowExceeded,
     )
     from ragchat.evaluation import GivenAnswer, citation_metrics
     from ragchat.events import (
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from ragchat.expansion import MultiQueryExpander
     from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
     from ragchat.gate import RetrievalGate
+    from ragchat.images import patch_tokens, tile_tokens
     from ragchat.models import ChatModel
     from ragchat.prepare import Preparer
     from ragchat.prepared import PreparedEvents, PreparedRequest, PreparedStream, Retrieval
@@ -94,6 +97,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.rerank import rerank
 
 __all__ = [
+    "Allowance",
     "Annotation",
     "Answer",
     "Answers",
@@ -149,6 +153,7 @@ __all__ = [
     "RefusalDelta",
     "RefusedModelOutput",
     "Renumbered",
+    "RequestBudget",
     "Retrieval",
     "RetrievalGate",
     "RewriteTransformer",
@@ -166,6 +171,7 @@ __all__ = [
     "UnsupportedMedia",
     "Usage",
     "Verification",
+    "WindowExceeded",
     "chain",
     "citation_metrics",
     "counter_for",
@@ -173,9 +179,11 @@ __all__ = [
     "extractive_answer",
     "fold",
     "markdown_link",
+    "patch_tokens",
     "rerank",
     "sync",
     "testing",
+    "tile_tokens",
     "verify",
 ]
 __all__ += ragchat_retrieval.__all__
@@ -187,6 +195,7 @@ _HOMES = {
         "ContextualAugmenter",
         "IdentityAugmenter",
     ),
+    "ragchat.budget": ("Allowance", "RequestBudget"),
     "ragchat.citations": (
         "Annotation",
         "CitationLedger",
@@ -226,6 +235,7 @@ _HOMES = {
         "TruncatedModelOutput",
         "UnknownCitation",
         "UnsupportedMedia",
+        "WindowExceeded",
     ),
     "ragchat.events": (
         "Answer",
@@ -247,6 +257,7 @@ _HOMES = {
     "ragchat.expansion": ("MultiQueryExpander",),
     "ragchat.extractive": ("ExtractiveAnswer", "SupportingSentence", "extractive_answer"),
     "ragchat.gate": ("RetrievalGate",),
+    "ragchat.images": ("patch_tokens", "tile_tokens"),
     "ragchat.models": ("ChatModel",),
     "ragchat.prepare": ("Preparer",),
     "ragchat.prepared": ("PreparedEvents", "PreparedRequest", "PreparedStream", "Retrieval"),

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import operator
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ragchat.citations import Citations
 from ragchat.errors import (
@@ -20,17 +17,15 @@ from ragchat.errors import (
 from ragchat.evidence import Evidence, encode
 from ragchat.packing import pack
 from ragchat.prompts import Prompt
+from ragchat.tokens import TokenCounter, checked_counter, counted, counter_of
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.policy import current_run
-from ragchat_retrieval.stages import is_async_callable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ragchat.citations import CitationLedger
     from ragchat.evidence import Encoding
     from ragchat_retrieval.values import Candidate, Passage
-
-TokenCounter: TypeAlias = Callable[[str], int]
-"""Counts the tokens of a text; sync."""
 
 Formatter: TypeAlias = "Callable[[Passage], str]"
 """Renders the content of a passage."""
@@ -47,7 +42,8 @@ class AugmentContext:
     """Counts as that model does; None lets the augmenter choose by the model's name."""
 
     budget: int | None = None
-    """Tokens that the request has left for evidence; None is no limit."""
+    """Tokens that the request has left for everything that augmentation adds to the message: the
+    evidence, and what is said about it. None is no limit."""
 
     ledger: CitationLedger | None = None
     """Gives known passages their numbers; None numbers from 1."""
@@ -119,7 +115,8 @@ class ContextualAugmenter:
     With a limit, the finished evidence block (tags, fences, numbers and sources included), measured
     as one string, has at most that many tokens. Whole candidates only, in order; one that does not
     fit is skipped and later ones may fit; numbers close up. With a ledger, a known passage has its
-    own number, and only the new ones are numbered in order.
+    own number, and only the new ones are numbered in order. Where the request has a budget, the
+    finished message has at most that many tokens more than the question by itself.
 
     Raises:
         InvalidContextBudget: The limit is negative, there is one and no counter, or the counter is
@@ -162,10 +159,7 @@ class ContextualAugmenter:
             raise InvalidContextBudget("max_context_tokens must be an integer, 0 or more")
         if self.max_context_tokens and self.count_tokens is None:
             raise InvalidContextBudget("a limit needs a token counter")
-        if is_async_callable(self.count_tokens):
-            raise InvalidContextBudget("a token counter must not be async")
-        if self.count_tokens not in ("auto", None) and not callable(self.count_tokens):
-            raise InvalidContextBudget('count_tokens must be a function, "auto" or None')
+        checked_counter(self.count_tokens)
         if self.encoding not in ("json", "fenced"):
             raise InvalidSetting("encoding", 'must be "json" or "fenced"')
         if self.order not in ("relevance", "edges"):
@@ -190,7 +184,8 @@ class ContextualAugmenter:
         self, question: str, candidates: Sequence[Candidate], context: AugmentContext
     ) -> Augmentation:
         """As `augment`; counting and foreign code run in a worker thread."""
-        if self._limit(context) is None and self.formatter is passage_text:
+        counts = self.max_context_tokens or context.budget is not None
+        if not counts and self.formatter is passage_text:
             return self.augment(question, candidates, context)
         return await asyncio.to_thread(self.augment, question, candidates, context)
 
@@ -207,12 +202,13 @@ class ContextualAugmenter:
         Raises:
             InvalidAugmentation: A passage renders to blank text.
             UnsupportedMedia: A passage renders to something that is no text.
-            ContextBudgetExceeded: There are candidates, and none fits the limit.
+            ContextBudgetExceeded: There are candidates, and none fits the limits; or there are
+                none, and the request's budget has no room to say so.
             InvalidContextBudget: The counter returned no count, or the budget is negative.
         """
         passages, new = _presentable(candidates, context)
         if not passages:
-            return Augmentation(self._without_evidence(question))
+            return Augmentation(self._without_evidence(question, context))
         contents = [self._content(passage) for passage in passages]
 
         def block(indices: Sequence[int]) -> str:
@@ -223,30 +219,35 @@ class ContextualAugmenter:
             ]
             return encode(_arranged(numbered, self.order), self.encoding)
 
+        def cost(index: int) -> int:
+            return counted(self._counter(context), contents[index])
+
         chosen: Sequence[int] = range(len(passages))
         tokens = None
-        limit = self._limit(context)
-        if limit is not None:
-            meter = _Meter(self._counter(context), block, contents)
-            chosen = pack(len(passages), limit, measure=meter.measure, cost=meter.cost)
+        if limits := self._limits(question, context):
+            meter = _Meter(limits, block)
+            chosen = pack(len(passages), meter.limit, measure=meter.measure, cost=cost)
             if not chosen or chosen[0] >= new > 0:
-                raise ContextBudgetExceeded(limit, smallest=meter.smallest)
-            tokens = meter.measured[tuple(chosen)]
+                raise ContextBudgetExceeded(meter.limit, smallest=meter.smallest)
+            tokens = counted(self._counter(context), block(chosen))
         text = self._with_evidence(question, block(chosen))
         presented = [passages[index] for index in chosen]
         numbers = _numbers(presented, context.ledger)
         citations = Citations(dict(zip(numbers, presented, strict=True)))
         return Augmentation(text, citations, tokens=tokens)
 
-    def _limit(self, context: AugmentContext) -> int | None:
-        if context.budget is not None and context.budget < 0:
-            raise InvalidContextBudget("the request's budget must be 0 or more")
-        limits = [
-            limit
-            for limit in (self.max_context_tokens or None, context.budget)
-            if limit is not None
-        ]
-        return min(limits) if limits else None
+    def _limits(self, question: str, context: AugmentContext) -> list[_Limit]:
+        """Returns what a block is held to: its own limit, and the room that the request has."""
+        limits: list[_Limit] = []
+        if self.max_context_tokens:
+            count = self._counter(context)
+            limits.append((self.max_context_tokens, lambda block: counted(count, block)))
+        if context.budget is not None:
+            added = _added(question, context)
+            limits.append(
+                (context.budget, lambda block: added(self._with_evidence(question, block)))
+            )
+        return limits
 
     def _counter(self, context: AugmentContext) -> TokenCounter:
         if callable(self.count_tokens):
@@ -272,67 +273,51 @@ class ContextualAugmenter:
             raise InvalidPrompt("augment", "must write the evidence once, and the question last")
         return text
 
-    def _without_evidence(self, question: str) -> str | None:
+    def _without_evidence(self, question: str, context: AugmentContext) -> str | None:
         if self.allow_empty_context:
             return None
-        return self._empty.render(message=self.empty_context_message or "", question=question)
+        text = self._empty.render(message=self.empty_context_message or "", question=question)
+        if context.budget is not None:
+            needed = _added(question, context)(text)
+            if needed > context.budget:
+                raise ContextBudgetExceeded(context.budget, smallest=needed)
+        return text
 
 
-def counter_of(model: str | None) -> TokenCounter:
-    """Returns a counter that counts as `model` does, chosen at the first count.
+def _added(question: str, context: AugmentContext) -> Callable[[str], int]:
+    if context.budget is None or context.budget < 0:
+        raise InvalidContextBudget("the request's budget must be 0 or more")
+    count = context.count_tokens or counter_of(context.model)
+    before = counted(count, question)
+    return lambda text: counted(count, text) - before
 
-    For a model without a known encoding the counts are o200k_base's, and the current run's trace
-    says so.
-    """
-    chosen: list[TokenCounter] = []
 
-    def count(text: str) -> int:
-        if not chosen:
-            from ragchat.tokens import counter_for  # noqa: PLC0415 - only where tokens are counted
-
-            counting = counter_for(model)
-            chosen.append(counting.count)
-            if counting.estimated and (run := current_run()) is not None:
-                run.record.note(f"tokens estimated with {counting.encoding}")
-        return chosen[0](text)
-
-    return count
+_Limit: TypeAlias = "tuple[int, Callable[[str], int]]"
+"""Most tokens, and how many of them a block takes."""
 
 
 class _Meter:
-    """Counts blocks and items for the packer, each block once, and checks what the counter says."""
+    """Measures blocks for the packer against one limit or two, each block once."""
 
-    def __init__(
-        self, count: TokenCounter, block: Callable[[Sequence[int]], str], contents: Sequence[str]
-    ) -> None:
-        self._count = count
+    def __init__(self, limits: Sequence[_Limit], block: Callable[[Sequence[int]], str]) -> None:
+        self._limits = limits
         self._block = block
-        self._contents = contents
-        self.measured: dict[tuple[int, ...], int] = {}
+        self._measured: dict[tuple[int, ...], int] = {}
+        self.limit = min(limit for limit, _ in limits)
+        """The tighter limit; measures are relative to it."""
 
     @property
     def smallest(self) -> int | None:
         """The smallest block of one item that was measured."""
-        return min((n for key, n in self.measured.items() if len(key) == 1), default=None)
+        return min((n for key, n in self._measured.items() if len(key) == 1), default=None)
 
     def measure(self, indices: Sequence[int]) -> int:
         key = tuple(indices)
-        if key not in self.measured:
-            self.measured[key] = self._checked(self._block(key))
-        return self.measured[key]
-
-    def cost(self, index: int) -> int:
-        return self._checked(self._contents[index])
-
-    def _checked(self, text: str) -> int:
-        tokens: object = self._count(text)
-        if inspect.iscoroutine(tokens):
-            tokens.close()
-        if not isinstance(tokens, SupportsIndex) or isinstance(tokens, bool):
-            raise InvalidContextBudget("the token counter must return an integer")
-        if operator.index(tokens) < 0:
-            raise InvalidContextBudget("the token counter must return 0 or more")
-        return operator.index(tokens)
+        if key not in self._measured:
+            block = self._block(key)
+            over = max(tokens(block) - limit for limit, tokens in self._limits)
+            self._measured[key] = self.limit + over
+        return self._measured[key]
 
 
 def _presentable(

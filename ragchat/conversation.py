@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,16 +19,18 @@ from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.text import clean_query
 
 if TYPE_CHECKING:
+    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.values import Query
-
-TokenCounter = Callable[[str], int]
-"""Counts the tokens of a text."""
 
 _SPEAKERS = ("user", "assistant")
 _INSTRUCTIONS = ("system", "developer")
 _RESULTS = ("tool", "function")
-_REASONING = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoning_content"})
-_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+REASONING_PARTS = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoning_content"})
+"""Kinds of content parts that hold what a model thought."""
+
+TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Kinds of content parts that hold text, and the member that it stands in."""
+
 _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)[;,]")
 
 
@@ -191,6 +193,22 @@ def recent_history(history: Sequence[Foreign], *, max_tokens: int, count: TokenC
     return ""
 
 
+def whole_turns(history: Sequence[Foreign]) -> list[list[int]]:
+    """Returns the positions of each turn: a user message, and all up to the next one.
+
+    What stands before the first user message is a turn too. System and developer messages belong to
+    none, and a tool call and its results to the same.
+    """
+    found: list[list[int]] = []
+    for unit in _units(history):
+        if _is_instruction(history, unit):
+            continue
+        if not found or read(history[unit[0]], "role") == "user":
+            found.append([])
+        found[-1] += unit
+    return found
+
+
 def _units(history: Sequence[Foreign]) -> list[list[int]]:
     """Groups message positions: tool results join the assistant message that called."""
     units: list[list[int]] = []
@@ -247,10 +265,10 @@ def _part(part: Foreign) -> tuple[str, str]:
     if isinstance(part, str):
         return "text", part
     kind = str(read(part, "type") or "part")
-    if kind in _TEXTS:
-        text = read(part, _TEXTS[kind])
+    if kind in TEXT_PARTS:
+        text = read(part, TEXT_PARTS[kind])
         return "text", text if isinstance(text, str) else ""
-    if kind in _REASONING:
+    if kind in REASONING_PARTS:
         return "reasoning", ""
     return "media", f"[{_media_type(kind, part)}]"
 

@@ -7,7 +7,8 @@
         ├── InvalidAugmentation         the evidence cannot be written into the message
         │   └── UnsupportedMedia        a formatter met a passage that is no text
         ├── InvalidContextBudget        a limit or a count of tokens that makes no sense
-        ├── ContextBudgetExceeded       there is evidence, and no whole candidate fits the limit
+        ├── ContextBudgetExceeded       no whole candidate fits the limit
+        │   └── WindowExceeded          the request by itself leaves no room in the model's window
         ├── UnknownCitation             a marker that names no passage
         ├── InvalidCitations            stored citations that cannot be read
         ├── InvalidPrompt               a template that is missing, broken or lacks a variable
@@ -75,14 +76,39 @@ class ContextBudgetExceeded(ChatError):
 
     Attributes:
         limit: The limit in tokens.
-        smallest: Tokens of the smallest block with one candidate, where it was measured.
+        smallest: Tokens of the least that was tried: the smallest block with one candidate, or with
+            nothing found what would be said of that. None if none was measured.
     """
 
-    def __init__(self, limit: int, *, smallest: int | None = None) -> None:
+    def __init__(
+        self, limit: int, *, smallest: int | None = None, problem: str | None = None
+    ) -> None:
         need = "" if smallest is None else f"; the smallest needs {smallest}"
-        super().__init__(f"no candidate fits a context of {limit} tokens{need}")
+        super().__init__(problem or f"nothing fits a context of {limit} tokens{need}")
         self.limit = limit
         self.smallest = smallest
+
+
+class WindowExceeded(ContextBudgetExceeded):
+    """Messages, tools and the reserve for the answer are more than the model's window.
+
+    Attributes:
+        window: The window in tokens.
+        messages: Tokens of the messages, after trimming.
+        tools: Tokens of tools and response format.
+        reserve: Tokens kept for the answer.
+    """
+
+    def __init__(self, window: int, *, messages: int, tools: int, reserve: int) -> None:
+        super().__init__(
+            window - messages - tools - reserve,
+            problem=f"a window of {window} tokens does not hold messages of {messages},"
+            f" tools of {tools} and a reserve of {reserve}",
+        )
+        self.window = window
+        self.messages = messages
+        self.tools = tools
+        self.reserve = reserve
 
 
 class UnknownCitation(ChatError, LookupError):

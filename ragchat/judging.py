@@ -18,7 +18,7 @@ from ragchat_retrieval.tokens import count_tokens
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ragchat.conversation import TokenCounter
+    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.errors import RagchatError
 
     Malformed = Callable[[str], RagchatError]

@@ -5,6 +5,7 @@ snapshot → gate → transform → retrieve → validate → augment → write 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +19,14 @@ from ragchat.augment import (
     AugmentContext,
     ContextualAugmenter,
     augmentation_of,
-    counter_of,
 )
+from ragchat.budget import Allowance, RequestBudget
 from ragchat.citations import CitationLedger
 from ragchat.conversation import ConversationQuery, attachments
 from ragchat.errors import InvalidAugmentation, InvalidCitations
 from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
+from ragchat.tokens import counter_of
 from ragchat.transforms.history import HistoryExpansionTransformer
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
@@ -71,7 +73,7 @@ class Preparer:
     Raises:
         InvalidFilter: `scope` or `filter` is no filter.
         InvalidSetting: A stage is not callable, the listener is async, `top_k` or `readmit` is no
-            integer, or the ledger is none.
+            integer, or the budget or the ledger is none.
     """
 
     retriever: AnyRetriever
@@ -92,6 +94,9 @@ class Preparer:
 
     gate: Gate | None = field(default=None, kw_only=True)
     """Decides whether to retrieve at all; None always retrieves."""
+
+    budget: RequestBudget | None = field(default=None, kw_only=True)
+    """Holds the whole request to the model's window; None leaves that to the augmenter's limit."""
 
     policy: Policy = field(default_factory=Policy, kw_only=True)
     """Deadline, timeouts, and which stages may be skipped."""
@@ -127,6 +132,7 @@ class Preparer:
         scope: FilterLike = None,
         filter: FilterLike | _Unset = _UNSET,
         top_k: int | _Unset | None = _UNSET,
+        budget: RequestBudget | _Unset | None = _UNSET,
         ledger: CitationLedger | _Unset | None = _UNSET,
         deadline: float | _Unset | None = _UNSET,
         on_stage: Callable[[StageEvent], object] | _Unset | None = _UNSET,
@@ -137,6 +143,7 @@ class Preparer:
             scope: Any form of a filter; ANDed with the present scope, which it can only narrow.
             filter: Any form of a filter; replaces the present one.
             top_k: Most candidates.
+            budget: The window of this request's model.
             ledger: The conversation's numbers so far.
             deadline: Seconds for everything before the answer call; None is no limit.
             on_stage: Hears the start and the end of every stage.
@@ -150,6 +157,7 @@ class Preparer:
             for name, value in (
                 ("filter", filter),
                 ("top_k", top_k),
+                ("budget", budget),
                 ("ledger", ledger),
                 ("on_stage", on_stage),
             )
@@ -169,7 +177,8 @@ class Preparer:
         Raises:
             NoFinalUserMessage: The last message is not from the user.
             InvalidAugmentation: The message cannot take the new text.
-            ContextBudgetExceeded: There is evidence, but none fits the budget.
+            ContextBudgetExceeded: There is evidence, but none fits the budget; as `WindowExceeded`,
+                the request by itself does not fit the window.
             ScopeViolation: The retriever returned something outside filter or scope.
             DeadlineExceeded: The time is used up.
             RagchatError: A stage failed that the policy does not let be skipped.
@@ -177,7 +186,8 @@ class Preparer:
         snapshot = ChatRequest.snapshot(request, **params)
         run = Run(self.policy, on_stage=self.on_stage)
         with running(run), run.record.observed("prepare"):
-            return await _Preparation(self, snapshot, run).prepared()
+            allowance = await _allowance(self.budget, snapshot, run)
+            return await _Preparation(self, snapshot, run, allowance).prepared()
 
 
 def _check_kinds(preparer: Preparer) -> None:
@@ -192,10 +202,25 @@ def _check_kinds(preparer: Preparer) -> None:
         raise InvalidSetting("speculative", "must be True or False")
     if preparer.top_k is not None and type(preparer.top_k) is not int:
         raise InvalidSetting("top_k", "must be an integer, or None")
+    if not isinstance(preparer.budget, RequestBudget | None):
+        raise InvalidSetting("budget", "must be a RequestBudget, or None")
     if not isinstance(preparer.ledger, CitationLedger | None):
         raise InvalidSetting("ledger", "must be a CitationLedger, or None")
     if type(preparer.readmit) is not int or preparer.readmit < 0:
         raise InvalidSetting("readmit", "must be an integer, 0 or more")
+
+
+async def _allowance(
+    budget: RequestBudget | None, request: ChatRequest, run: Run
+) -> Allowance | None:
+    """Divides the window, before anything is spent on a request that does not fit it."""
+    if budget is None:
+        return None
+    return await run.whole(
+        "budget",
+        lambda: asyncio.to_thread(budget.allowance, request),
+        count=Allowance.counts,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +230,7 @@ class _Preparation:
     preparer: Preparer
     request: ChatRequest
     run: Run
+    allowance: Allowance | None
 
     async def prepared(self) -> PreparedRequest:
         if not clean_query(self.request.question):
@@ -285,17 +311,22 @@ class _Preparation:
         )
 
     async def _augment(self, found: SearchResult) -> Augmentation:
-        augmenter, request = self.preparer.augmenter, self.request
+        augmenter, request, room = self.preparer.augmenter, self.request, self.allowance
+        budget = self.preparer.budget
         context = AugmentContext(
             model=request.model,
-            count_tokens=counter_of(request.model),
+            count_tokens=(counter_of if budget is None else budget.counter)(request.model),
+            budget=None if room is None else room.evidence,
             ledger=self.preparer.ledger,
             earlier=self._earlier(found),
         )
 
         async def augment() -> Augmentation:
             made: object = await call_stage(augmenter, request.question, found.candidates, context)
-            return augmentation_of(made)
+            augmentation = augmentation_of(made)
+            if budget is not None and room is not None and (text := augmentation.text) is not None:
+                await asyncio.to_thread(budget.check, request.question, text, room, request.model)
+            return augmentation
 
         return await self.run.stage(
             "augment", augment, fallback=lambda: Augmentation(None), count=_counts
@@ -326,13 +357,14 @@ class _Preparation:
             raise InvalidAugmentation(f"the augmenter's numbers: {error}") from None
 
     def _written_back(self, augmentation: Augmentation, found: SearchResult) -> PreparedRequest:
-        request, text = self.request, augmentation.text
+        request, text = self._sent, augmentation.text
         if text is not None and text != request.question:
             request = request.with_question(text)
         retrieval = Retrieval(
             candidates=found.candidates,
             citations=augmentation.citations,
             ledger=self._ledger_after(augmentation),
+            budget=self.allowance,
             queries=found.queries,
             degraded=tuple(dict.fromkeys((*self.run.record.degraded, *found.degraded))),
             trace=self.run.record.trace(),
@@ -348,11 +380,18 @@ class _Preparation:
         record = self.run.record
         retrieval = Retrieval(
             ledger=self.preparer.ledger,
+            budget=self.allowance,
             skipped=skipped,
             degraded=tuple(record.degraded),
             trace=record.trace(),
         )
-        return PreparedRequest(self.request, self.request.question, retrieval)
+        return PreparedRequest(self._sent, self.request.question, retrieval)
+
+    @property
+    def _sent(self) -> ChatRequest:
+        """The request without what was trimmed of its history."""
+        trimmed = () if self.allowance is None else self.allowance.trimmed
+        return self.request.without(trimmed) if trimmed else self.request
 
 
 def _counts(augmentation: Augmentation) -> dict[str, int]:

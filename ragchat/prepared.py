@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ragchat.access import Foreign
+    from ragchat.budget import Allowance
     from ragchat.citations import CitationMode, LinkMaker
     from ragchat.events import Answers, Event
     from ragchat.request import ChatRequest
@@ -40,6 +41,10 @@ class Retrieval:
 
     citations: Citations = field(default_factory=Citations)
     """The passages presented to the model, by number."""
+
+    budget: Allowance | None = None
+    """How the request divides the model's window, and what was trimmed for it; None without a
+    budget."""
 
     ledger: CitationLedger | None = None
     """The conversation's ledger after this prompt, for the next turn; None without one."""

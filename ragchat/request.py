@@ -116,6 +116,12 @@ class ChatRequest:
         messages[self._turn] = _with_member(self._active, "content", content)
         return ChatRequest({**self._params, "messages": messages}, self._turn)
 
+    def without(self, positions: Iterable[int]) -> ChatRequest:
+        """Returns a copy without the messages at these positions; all before the active one."""
+        left_out = {position for position in positions if position < self._turn}
+        kept = [m for position, m in enumerate(self._messages) if position not in left_out]
+        return ChatRequest({**self._params, "messages": kept}, self._turn - len(left_out))
+
     def with_messages(self, extra: Iterable[object]) -> ChatRequest:
         """Returns a copy with messages appended, such as a tool call and its result.
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from ragchat.budget import RequestBudget
     from ragchat.citations import (
         CitationLedger,
         CitationMode,
@@ -109,6 +110,7 @@ class PreparerOptions(TypedDict, total=False):
     scope: Filter
     filter: Filter
     top_k: int | None
+    budget: RequestBudget | None
     ledger: CitationLedger | None
     readmit: int
     on_stage: Callable[[StageEvent], object] | None
@@ -120,6 +122,7 @@ class RequestOptions(TypedDict, total=False):
     scope: FilterLike
     filter: FilterLike
     top_k: int | None
+    budget: RequestBudget | None
     ledger: CitationLedger | None
     deadline: float | None
     on_stage: Callable[[StageEvent], object] | None

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import SupportsIndex, TypeAlias
 
+from ragchat.errors import InvalidContextBudget
+from ragchat_retrieval.policy import current_run
+from ragchat_retrieval.stages import is_async_callable
 from ragchat_retrieval.tokens import DEFAULT_ENCODING, can_count, count_tokens
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+TokenCounter: TypeAlias = Callable[[str], int]
+"""Counts the tokens of a text; sync."""
 
 _VENDORS = frozenset({"azure", "openai"})
 """Who serves OpenAI's models under their own names, as gateways write it: ``openai/gpt-5``."""
@@ -19,7 +25,7 @@ _VENDORS = frozenset({"azure", "openai"})
 class TokenCounting:
     """How the tokens of one model's prompts are counted."""
 
-    count: Callable[[str], int] = field(compare=False)
+    count: TokenCounter = field(compare=False)
     """Returns the number of tokens of a text. Special tokens spelled out in it are text."""
 
     encoding: str
@@ -48,6 +54,53 @@ def counter_for(model: str | None) -> TokenCounting:
     count = functools.partial(count_tokens, encoding=encoding)
     count("")
     return TokenCounting(count, encoding, estimated)
+
+
+def counter_of(model: str | None) -> TokenCounter:
+    """Returns a counter that counts as `model` does, chosen at the first count.
+
+    For a model without a known encoding the counts are o200k_base's, and the current run's trace
+    says so.
+    """
+    chosen: list[TokenCounter] = []
+
+    def count(text: str) -> int:
+        if not chosen:
+            counting = counter_for(model)
+            chosen.append(counting.count)
+            if counting.estimated and (run := current_run()) is not None:
+                run.record.note(f"tokens estimated with {counting.encoding}")
+        return chosen[0](text)
+
+    return count
+
+
+def counted(count: TokenCounter, text: str) -> int:
+    """Counts a text with a counter that may be anyone's.
+
+    Raises:
+        InvalidContextBudget: It returned no integer of 0 or more.
+    """
+    tokens: object = count(text)
+    if inspect.iscoroutine(tokens):
+        tokens.close()
+    if not isinstance(tokens, SupportsIndex) or isinstance(tokens, bool):
+        raise InvalidContextBudget("the token counter must return an integer")
+    if operator.index(tokens) < 0:
+        raise InvalidContextBudget("the token counter must return 0 or more")
+    return operator.index(tokens)
+
+
+def checked_counter(count: object) -> None:
+    """Refuses what is neither a counter, ``"auto"`` nor None.
+
+    Raises:
+        InvalidContextBudget: It is async, or no function.
+    """
+    if is_async_callable(count):
+        raise InvalidContextBudget("a token counter must not be async")
+    if count not in ("auto", None) and not callable(count):
+        raise InvalidContextBudget('count_tokens must be a function, "auto" or None')
 
 
 def _encoding_of(model: str) -> str | None:

@@ -16,8 +16,8 @@ from ragchat_retrieval.values import indexed_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ragchat.conversation import TokenCounter
     from ragchat.models import ChatModel
+    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.values import Passage
 
 Verdict = Literal["supported", "partial", "unsupported", "contradicted"]

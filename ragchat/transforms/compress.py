@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ragchat.conversation import ConversationQuery, TokenCounter, recent_history
+from ragchat.conversation import ConversationQuery, recent_history
 from ragchat.prompts import Prompt, PromptOverride
 from ragchat.transforms.base import ask_for_query
 from ragchat_retrieval.errors import InvalidSetting
@@ -13,6 +13,7 @@ from ragchat_retrieval.tokens import count_tokens
 
 if TYPE_CHECKING:
     from ragchat.models import ChatModel
+    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.values import Query
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ragchat.conversation import ConversationQuery, TokenCounter, recent_history
+from ragchat.conversation import ConversationQuery, recent_history
 from ragchat.errors import MissingModelOutput
 from ragchat.json_search import first_json
 from ragchat.prompts import Prompt, PromptOverride
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ragchat.models import ChatModel
+    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.values import Query
 
 _NO = frozenset({"false", "no"})

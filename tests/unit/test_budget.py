@@ -182,16 +182,36 @@ def test_a_counter_may_return_zero():
     assert augmenter.augment("q", candidates("a"), CONTEXT).tokens == 0
 
 
-def test_the_requests_own_budget_narrows_the_limit():
+def test_the_requests_own_budget_holds_all_that_is_added_to_the_message():
+    """Instructions and notice included, beside the limit of the evidence block."""
+    given_ = candidates("small a", "small b")
+    one = ContextualAugmenter().augment("q?", given_[:1], CONTEXT).text
+    room = AugmentContext(budget=len(one) - len("q?"), count_tokens=len)
+    made = ContextualAugmenter().augment("q?", given_, room)
+    assert (made.text, made.tokens) == (one, len(evidence_of(one)))
+    with pytest.raises(ContextBudgetExceeded) as caught:
+        ContextualAugmenter().augment("q?", given_[:1], replace(room, budget=room.budget - 1))
+    assert (caught.value.limit, caught.value.smallest) == (room.budget - 1, room.budget)
+
+
+def test_the_smaller_of_the_requests_budget_and_the_blocks_limit_wins():
     given_ = candidates("small a", "small b")
     one = len(evidence_of(ContextualAugmenter().augment("q", given_[:1], CONTEXT).text))
-    context = AugmentContext(budget=one, count_tokens=len)
-    assert len(ContextualAugmenter().augment("q", given_, context).citations) == 1
     wide = AugmentContext(budget=10_000, count_tokens=len)
     narrow = ContextualAugmenter(max_context_tokens=one, count_tokens=len)
     assert len(narrow.augment("q", given_, wide).citations) == 1
-    with pytest.raises(ContextBudgetExceeded):
-        ContextualAugmenter().augment("q", given_, AugmentContext(budget=0, count_tokens=len))
+    assert len(ContextualAugmenter().augment("q", given_, wide).citations) == 2
+    for limit in (0, 10_000):
+        with pytest.raises(ContextBudgetExceeded):
+            ContextualAugmenter(max_context_tokens=limit, count_tokens=len).augment(
+                "q", given_, AugmentContext(budget=0, count_tokens=len)
+            )
+
+
+def test_saying_that_nothing_was_found_needs_room_too():
+    with pytest.raises(ContextBudgetExceeded) as caught:
+        ContextualAugmenter().augment("q", [], AugmentContext(budget=5, count_tokens=len))
+    assert caught.value.limit == 5 < caught.value.smallest
 
 
 @pytest.mark.parametrize(
