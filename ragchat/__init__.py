@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import ragchat_retrieval
 
 if TYPE_CHECKING:
-    from ragchat import errors, sync, testing
+    from ragchat import errors, sync, testing, wire
     from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
     from ragchat.budget import Allowance, RequestBudget
     from ragchat.citations import (
@@ -185,6 +185,7 @@ __all__ = [
     "testing",
     "tile_tokens",
     "verify",
+    "wire",
 ]
 __all__ += ragchat_retrieval.__all__
 
@@ -276,7 +277,7 @@ _HOMES = {
     ),
     "ragchat_retrieval.rerank": ("rerank",),
 }
-_MODULES = frozenset({"errors", "sync", "testing"})
+_MODULES = frozenset({"errors", "sync", "testing", "wire"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _HOME |= dict.fromkeys(ragchat_retrieval.__all__, "ragchat_retrieval")
 

@@ -32,6 +32,7 @@ def load(name):
 blocks = load("blocks")
 place = load("conftest")
 ROOT, PAGES, EXAMPLES = place.ROOT, place.PAGES, place.EXAMPLES
+SERVERS = (ROOT / "examples/servers").glob("*.py")  # tests/integration runs them
 EXTRAS = {"cli", "documents", "local"}
 SHELL_WORDS = {
     "cd",
@@ -125,8 +126,9 @@ def test_an_example_goes_on_where_a_model_does_not_help(example, reader, child_e
 
 
 def test_every_example_is_listed_and_says_what_it_prints():
-    listed = {Path(target).name for target in blocks.links_of(ROOT / "examples/README.md")}
-    assert listed == {example.name for example in EXAMPLES}
+    listed = {Path(target) for target in blocks.links_of(ROOT / "examples/README.md")}
+    servers = {path.relative_to(ROOT / "examples") for path in SERVERS}
+    assert listed == servers | {Path(example.name) for example in EXAMPLES}
     for example in EXAMPLES:
         assert expected_output(example).strip(), example.name
         assert len(example.read_text("utf-8").splitlines()) <= 60, example.name

@@ -1,0 +1,53 @@
+"""A route for the Vercel AI SDK's `useChat`, and one for any client of the OpenAI API.
+
+pip install "ragchat-toolkit[cli]" fastapi uvicorn
+uvicorn --app-dir examples/servers fastapi_app:app
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from openai import AsyncOpenAI
+
+import ragchat
+from ragchat.wire import ChunkEncoder, Encoder, UIMessageEncoder, encoded, turn
+
+index = ragchat.quickstart()
+preparer = ragchat.Preparer(index.retriever(top_k=5))
+
+
+@asynccontextmanager
+async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, AsyncOpenAI]]:
+    async with AsyncOpenAI() as client:
+        yield {"client": client}
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def streamed(
+    request: Request, messages: list[dict[str, Any]], encoder: Encoder
+) -> StreamingResponse:
+    create = request.state.client.chat.completions.create
+    events = turn(preparer, create, model="gpt-5", messages=messages)
+    return StreamingResponse(encoded(events, encoder), headers=dict(encoder.headers))
+
+
+@app.post("/api/chat")
+async def chat(request: Request, body: dict[str, Any]) -> StreamingResponse:
+    """Takes UI messages: a message's text is in its parts."""
+    messages = [
+        {"role": message["role"], "content": "".join(p.get("text", "") for p in message["parts"])}
+        for message in body["messages"]
+    ]
+    return streamed(request, messages, UIMessageEncoder())
+
+
+@app.post("/v1/chat/completions")
+async def completions(request: Request, body: dict[str, Any]) -> StreamingResponse:
+    return streamed(request, body["messages"], ChunkEncoder(body["model"]))

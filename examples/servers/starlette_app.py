@@ -1,0 +1,42 @@
+"""An endpoint that streams answers with sources and citations.
+
+pip install "ragchat-toolkit[cli]" starlette uvicorn
+uvicorn --app-dir examples/servers starlette_app:app
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from openai import AsyncOpenAI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+import ragchat
+from ragchat.wire import EventEncoder, encoded, turn
+
+index = ragchat.quickstart()
+preparer = ragchat.Preparer(index.retriever(top_k=5, explain=True))
+
+
+async def answer(request: Request) -> StreamingResponse:
+    messages = (await request.json())["messages"]
+    create = request.state.client.chat.completions.create
+    events = turn(preparer, create, model="gpt-5", messages=messages)
+    encoder = EventEncoder()
+    return StreamingResponse(encoded(events, encoder), headers=dict(encoder.headers))
+
+
+@asynccontextmanager
+async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, AsyncOpenAI]]:
+    async with AsyncOpenAI() as client:
+        yield {"client": client}
+
+
+app = Starlette(
+    lifespan=lifespan,
+    routes=[Route("/v1/ragchat/answer", answer, methods=["POST"])],
+)

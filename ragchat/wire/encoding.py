@@ -1,0 +1,111 @@
+"""What all wire formats share: server-sent events, and driving an encoder."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol
+
+from ragchat.wire.failures import failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+
+    from ragchat.wire.moments import Failure, WireEvent
+
+_log = logging.getLogger("ragchat")
+
+HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+"""For every format here; the last keeps nginx from collecting the pieces."""
+
+DONE = b"data: [DONE]\n\n"
+"""How two of the formats end."""
+
+
+class Encoder(Protocol):
+    """A wire format: a pure state machine that is fed events and returns pieces of a body."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the response."""
+        ...
+
+    def start(self) -> list[bytes]:
+        """Returns what comes before the first event."""
+        ...
+
+    def feed(self, event: WireEvent) -> list[bytes]:
+        """Takes the next event."""
+        ...
+
+    def finish(self) -> list[bytes]:
+        """Ends a whole turn."""
+        ...
+
+    def fail(self, failure: Failure) -> list[bytes]:
+        """Ends a turn that failed."""
+        ...
+
+
+async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGenerator[bytes]:
+    """Yields the body of a streamed response; an error becomes the format's own.
+
+    The events are closed at the end, also when the client goes away. An error that is none of ours
+    is logged with its traceback, without being told to the client.
+
+    Args:
+        events: Those of `turn`, or of ``prepared.events(…)``.
+        encoder: The format; used once.
+    """
+    for piece in encoder.start():
+        yield piece
+    async with aclosing(_iterated(events)) as running:
+        try:
+            async for event in running:
+                for piece in encoder.feed(event):
+                    yield piece
+        except Exception as error:  # noqa: BLE001 - the response has begun: it must say so itself
+            failure = failure_of(error)
+            if failure.code == "internal":
+                _log.error("an answer failed while it streamed", exc_info=error)
+            last = encoder.fail(failure)
+        else:
+            last = encoder.finish()
+    for piece in last:
+        yield piece
+
+
+async def _iterated(events: AsyncIterable[WireEvent]) -> AsyncGenerator[WireEvent]:
+    """Iterates anything, and closes it as far as it can be closed."""
+    iterator: AsyncIterator[WireEvent] = aiter(events)
+    try:
+        async for event in iterator:
+            yield event
+    finally:
+        close = getattr(iterator, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def server_sent(data: object, *, name: str = "") -> bytes:
+    """Returns one server-sent event with JSON data.
+
+    Args:
+        data: What `json.dumps` takes.
+        name: The event's name; none without it.
+    """
+    head = f"event: {name}\n".encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, json_bytes(data))
+
+
+def json_bytes(data: object) -> bytes:
+    """Returns compact JSON in UTF-8; text that UTF-8 cannot hold, half a surrogate, is escaped."""
+    try:
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(data, separators=(",", ":")).encode()

@@ -1,0 +1,109 @@
+"""The servers of ``examples/servers``, run by uvicorn and read by real clients."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+import uvicorn
+from jsonschema import Draft202012Validator
+from openai import OpenAI
+
+import ragchat
+from ragchat.testing import Failure, LoopbackOpenAI
+from ragchat.wire import schema
+
+SERVERS = Path(__file__).parents[2] / "examples" / "servers"
+LEAVE = "Employees get 25 days of paid leave."
+ANSWER = "Employees get 25 days of paid leave [1]."
+MESSAGES = [{"role": "user", "content": "How many days of paid leave?"}]
+
+
+@contextmanager
+def serving(app):
+    """Serves an application on a free port of this machine, in a thread of its own."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
+    started = threading.Event()
+    startup = server.startup
+
+    async def begin(sockets=None) -> None:
+        await startup(sockets)
+        started.set()
+
+    server.startup = begin
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def model(monkeypatch):
+    """A chat model's server, to which the examples' clients go."""
+    with LoopbackOpenAI(default=ANSWER) as running:
+        monkeypatch.setenv("OPENAI_API_KEY", "loopback")
+        monkeypatch.setenv("OPENAI_BASE_URL", running.base_url)
+        yield running
+
+
+async def app_of(name: str):
+    """An example's application, with one document in its index."""
+    spec = importlib.util.spec_from_file_location(name, SERVERS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    await module.index.ingest(
+        ragchat.Document("leave", LEAVE, source="https://example.org/leave", title="Leave")
+    )
+    return module.app
+
+
+async def test_starlette_streams_events_that_validate(model):
+    app = await app_of("starlette_app")
+    with serving(app) as url:
+        response = httpx2.post(f"{url}/v1/ragchat/answer", json={"messages": MESSAGES})
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert response.headers["x-ragchat-events"] == "1"
+    lines = [line for line in response.text.splitlines() if line.startswith("data: ")]
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    validator = Draft202012Validator(schema())
+    for event in events:
+        validator.validate(event)
+    assert "".join(event["text"] for event in events if event["type"] == "text") == ANSWER
+    assert [event["type"] for event in events][-3:] == ["finished", "verification", "end"]
+
+
+async def test_fastapi_serves_any_client_of_the_openai_api(model):
+    app = await app_of("fastapi_app")
+    with serving(app) as url, OpenAI(base_url=f"{url}/v1", api_key="k") as client:
+        chunks = list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == ANSWER
+    (annotation,) = chunks[-1].choices[0].delta.annotations
+    cited = annotation["url_citation"]
+    assert ANSWER[cited["start_index"] : cited["end_index"]] == "[1]"
+    assert cited["url"] == "https://example.org/leave"
+
+
+async def test_fastapi_tells_a_client_that_the_model_failed(model):
+    app = await app_of("fastapi_app")
+    with LoopbackOpenAI(default=Failure(401)) as broken, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", broken.base_url)
+        with serving(app) as url:
+            body = {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Leave?"}]}]}
+            response = httpx2.post(f"{url}/api/chat", json=body)
+    assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    parts = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert parts[-1] == "[DONE]"
+    error = json.loads(parts[-2])
+    assert error == {
+        "type": "error",
+        "errorText": "the chat model's server answered with status 401",
+    }
