@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import sqlite3
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -18,7 +20,7 @@ from ragchat_retrieval.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from ragchat_retrieval.stores.sqlite import SQLiteStore
+from ragchat_retrieval.stores.sqlite import SQLiteStore, schema
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
     by_words,
@@ -273,6 +275,27 @@ async def test_many_stores_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     for store in stores:
         assert len(await by_words(store, "word", 100)) == len(stores)
     await asyncio.gather(*(store.aclose() for store in stores))
+
+
+class Overtaken(sqlite3.Connection):
+    """A connection that sees another one make the tables after its first statement."""
+
+    def execute(self, sql: str, *parameters: Any) -> SimpleNamespace:
+        rows = super().execute(sql, *parameters).fetchall()
+        path = super().execute("PRAGMA database_list").fetchall()[0][2]
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            schema.prepare(other, path)
+        return SimpleNamespace(fetchone=iter(rows).__next__)
+
+
+def test_a_file_whose_tables_are_made_meanwhile_is_not_taken_for_a_foreign_one(
+    tmp_path: Path,
+) -> None:
+    """It was empty or it is ours, whichever the reader saw."""
+    path = str(tmp_path / "kb.sqlite")
+    with contextlib.closing(sqlite3.connect(path, factory=Overtaken)) as connection:
+        assert schema.is_prepared(connection, path) is False
+        assert schema.is_prepared(connection, path) is True
 
 
 class Reluctant(sqlite3.Connection):

@@ -97,6 +97,11 @@ _TABLES = (
     "INSERT INTO counters VALUES ('corpus', 1), ('document', 1), ('passage', 1)",
 )
 
+_MARKS = """SELECT (SELECT application_id FROM pragma_application_id),
+                   (SELECT user_version FROM pragma_user_version),
+                   (SELECT count(*) FROM sqlite_master)"""
+"""What a file is, in one statement: between two, another process could make the tables."""
+
 
 def is_prepared(connection: sqlite3.Connection, path: str) -> bool:
     """Says whether the file holds our tables; an empty file does not hold them yet.
@@ -105,14 +110,12 @@ def is_prepared(connection: sqlite3.Connection, path: str) -> bool:
         NotAStore: The file is a database of something else, or no database.
         StoreUnavailable: A newer version of this library wrote it.
     """
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    application, version, tables = connection.execute(_MARKS).fetchone()
     if application == APPLICATION_ID:
         if version > SCHEMA_VERSION:
             problem = f"{path} was written by a newer version (schema {version})"
             raise StoreUnavailable(problem, store="sqlite")
         return True
-    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application or version or tables:
         raise NotAStore(f"{path} is a database of something else", store="sqlite")
     return False
