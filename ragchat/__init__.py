@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from ragchat.request import ChatRequest
     from ragchat.reranking import LLMReranker
     from ragchat.tokens import TokenCounting, counter_for
+    from ragchat.tools import RagTools, ToolResult
     from ragchat.transforms import (
         CompressionTransformer,
         HistoryExpansionTransformer,
@@ -149,6 +150,7 @@ __all__ = [
     "PreparedStream",
     "Preparer",
     "QueryPlanner",
+    "RagTools",
     "ReasoningDelta",
     "RefusalDelta",
     "RefusedModelOutput",
@@ -164,6 +166,7 @@ __all__ = [
     "TokenCounting",
     "ToolCall",
     "ToolCallDelta",
+    "ToolResult",
     "TranslationTransformer",
     "TruncatedModelOutput",
     "URLCitation",
@@ -266,6 +269,7 @@ _HOMES = {
     "ragchat.request": ("ChatRequest",),
     "ragchat.reranking": ("LLMReranker",),
     "ragchat.tokens": ("TokenCounting", "counter_for"),
+    "ragchat.tools": ("RagTools", "ToolResult"),
     "ragchat.transforms": (
         "CompressionTransformer",
         "HistoryExpansionTransformer",
