@@ -459,6 +459,7 @@ class DirectoryOptions(TypedDict, total=False):
     scope: FilterLike
     remove_vanished: bool
     moved: bool
+    known_as: str | None
     on_error: OnError
     on_progress: Callable[[float], object] | None
 

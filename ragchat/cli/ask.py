@@ -26,9 +26,10 @@ from ragchat.cli.options import (
     read_filter,
 )
 from ragchat.cli.output import Face
-from ragchat.cli.records import degraded_records, heading, passage_record, place, query_record
+from ragchat.cli.records import heading, place
 from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import CommandFailed, opened, run
+from ragchat.forms import degraded_records, passage_record, query_record
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:

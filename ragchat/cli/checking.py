@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ragchat.cli.output import one_line
-from ragchat.cli.records import degraded_records, place
+from ragchat.cli.records import place
+from ragchat.forms import degraded_records
 
 if TYPE_CHECKING:
     from ragchat.citations import CheckedClaim, Citations, Support, Verification

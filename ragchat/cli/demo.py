@@ -12,14 +12,9 @@ import typer
 from ragchat.cli.ask import converse, extract
 from ragchat.cli.options import Json
 from ragchat.cli.output import Face
-from ragchat.cli.records import (
-    candidate_record,
-    degraded_records,
-    passage_record,
-    query_record,
-)
 from ragchat.cli.running import run
 from ragchat.demo import CORPUS, EVIDENCE_TOKENS, QUESTIONS, default_index, pages
+from ragchat.forms import candidate_record, degraded_records, passage_record, query_record
 
 if TYPE_CHECKING:
     from ragchat.prepare import Preparer

@@ -1,58 +1,14 @@
-"""The JSON forms of what commands print, and short labels for people."""
+"""Short labels of what commands print, for people."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragchat.cli.output import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ragchat_retrieval.trace import Degradation
-    from ragchat_retrieval.values import Candidate, Passage, Query
-
-
-def passage_record(passage: Passage) -> dict[str, Any]:
-    """Returns a passage as JSON values."""
-    return {
-        "id": passage.id,
-        "document_id": passage.document_id,
-        **({} if passage.corpus is None else {"corpus": passage.corpus}),
-        "title": passage.title,
-        "source": passage.source,
-        "headings": list(passage.headings),
-        "page": passage.page,
-        "lines": passage.lines and list(passage.lines),
-        "span": passage.span and list(passage.span),
-        "metadata": dict(passage.metadata),
-        "text": passage.text,
-    }
-
-
-def candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
-    """Returns a candidate as JSON values; with its explanation if the search made one."""
-    record = {"rank": rank, "score": candidate.score, **passage_record(candidate.passage)}
-    if candidate.explain is not None:
-        record["explain"] = asdict(candidate.explain)
-    return record
-
-
-def query_record(query: Query) -> dict[str, Any]:
-    """Returns a query as JSON values."""
-    return {
-        "text": query.text,
-        "context": [asdict(context) for context in query.context],
-        "lexical": query.lexical,
-        "semantic": query.semantic,
-    }
-
-
-def degraded_records(degraded: Sequence[Degradation]) -> list[dict[str, str]]:
-    """Returns what was left out, as JSON values."""
-    return [asdict(degradation) for degradation in degraded]
+    from ragchat_retrieval.values import Passage
 
 
 def heading(passage: Passage) -> str:

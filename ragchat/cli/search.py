@@ -21,9 +21,10 @@ from ragchat.cli.options import (
     read_filter,
 )
 from ragchat.cli.output import Face, one_line, plain
-from ragchat.cli.records import candidate_record, degraded_records, heading, place
+from ragchat.cli.records import heading, place
 from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import is_empty, opened, run
+from ragchat.forms import candidate_record, degraded_records
 from ragchat_retrieval.fusion import Weighted
 
 if TYPE_CHECKING:

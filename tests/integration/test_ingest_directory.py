@@ -500,6 +500,18 @@ async def test_the_same_folder_by_another_way_is_the_same(index, folder, monkeyp
     assert (await document(index, "docs/leave.md")).source == "leave.md"
 
 
+async def test_a_copy_is_known_by_its_name_wherever_it_lies(index, folder, tmp_path):
+    """Read again from another place it is the same; a folder that is no copy is another."""
+    first = await ingest_directory(index, folder, root="docs", known_as="upload")
+    copy = folder.rename(tmp_path / "elsewhere")
+    again = await ingest_directory(index, copy, root="docs", known_as="upload")
+    assert (again.documents, again.skipped) == (0, first.documents)
+    document = await index.store.document("docs/guide/tea.txt", scope=Filter())
+    assert document.source == "upload/guide/tea.txt"
+    with pytest.raises(InvalidSetting, match="another folder"):
+        await ingest_directory(index, copy, root="docs")
+
+
 async def test_a_folder_that_moved_takes_its_documents_over(index, folder, tmp_path):
     await ingest_directory(index, folder)
     (folder / "leave.md").unlink()

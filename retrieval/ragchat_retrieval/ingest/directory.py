@@ -109,6 +109,7 @@ async def ingest_directory(
     scope: FilterLike = None,
     remove_vanished: bool = True,
     moved: bool = False,
+    known_as: str | None = None,
     on_error: OnError = "report",
     on_progress: Progress | None = None,
 ) -> IngestReport:
@@ -157,6 +158,8 @@ async def ingest_directory(
             file is gone or is no longer selected. Nothing is removed if a part of the folder could
             not be walked, or of a file that could not be read.
         moved: The folder was at another place before: take over its documents.
+        known_as: A name that stands for the folder's path, in sources and where it is remembered:
+            for a folder that is only a copy of something, such as an upload.
         on_error: ``report`` lists bad files and goes on; ``raise`` stops at the first. Batches
             written before stay.
         on_progress: Hears floats 0 … 1, never falling, 1.0 last.
@@ -177,7 +180,7 @@ async def ingest_directory(
         suffixes=frozenset(FORMATS),
     )
     splitters = SuffixSplitters.beside(index.splitter, documents)
-    place = await asyncio.to_thread(_locate, Path(path), root)
+    place = await asyncio.to_thread(_locate, Path(path), root, known_as)
     bounds = Filter.of(scope)
     tell = _Monotone(on_progress)
     tell(0.0)
@@ -235,10 +238,19 @@ class _Place:
     single: str | None
     """Name of the only file to read."""
 
+    known_as: str | None = None
+    """What stands for the path, where it is only a copy's."""
+
+    @property
+    def label(self) -> str:
+        """Names it to people."""
+        return str(self.real) if self.known_as is None else self.known_as
+
     @property
     def mark(self) -> str:
-        """Tells folders apart without naming them: a hash of the real path."""
-        return hashlib.sha256(os.fsencode(self.real)).hexdigest()[:16]
+        """Tells folders apart without naming them: a hash of the real path, or of its name."""
+        known = os.fsencode(self.real) if self.known_as is None else self.known_as.encode()
+        return hashlib.sha256(known).hexdigest()[:16]
 
 
 class _Monotone:
@@ -264,7 +276,7 @@ class _Monotone:
             self._listener(1.0)
 
 
-def _locate(path: Path, root: str | None) -> _Place:
+def _locate(path: Path, root: str | None, known_as: str | None) -> _Place:
     if not path.exists():
         raise InvalidSetting("path", f"there is no file or folder {str(path)!r}")
     folder, single = (path, None) if path.is_dir() else (path.parent, path.name)
@@ -272,7 +284,8 @@ def _locate(path: Path, root: str | None) -> _Place:
     name = real.name if root is None else root
     if not name.strip() or "/" in name:
         raise InvalidSetting("root", "must be a name without a slash, and not blank")
-    return _Place(name, folder, real, single)
+    given = folder if known_as is None else Path(known_as)
+    return _Place(name, given, real, single, known_as)
 
 
 def _listing(place: _Place, selection: Selection) -> Listing:
@@ -333,7 +346,7 @@ async def _check_root(index: IngestTarget, place: _Place, scope: Filter) -> None
         if mark != place.mark:
             raise InvalidSetting(
                 "root",
-                f"{place.root!r} holds documents of another folder than {str(place.real)!r}, such "
+                f"{place.root!r} holds documents of another folder than {place.label!r}, such "
                 f"as {document.source!r}; choose another root, or say that the folder has moved",
             )
         return
