@@ -9,9 +9,11 @@ from ragchat.cli.demo import demo
 from ragchat.cli.embed import embed
 from ragchat.cli.evaluation import evaluate
 from ragchat.cli.ingest import ingest
+from ragchat.cli.keys import keys
 from ragchat.cli.migrate import migrate
 from ragchat.cli.removal import remove, reset
 from ragchat.cli.search import search
+from ragchat.cli.serve import serve
 from ragchat.cli.stats import stats
 
 EPILOG = (
@@ -30,9 +32,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (ingest, search, ask, stats, embed, migrate, remove, reset, demo):
+for command in (ingest, search, ask, serve, stats, embed, migrate, remove, reset, demo):
     app.command()(command)
 app.command("eval")(evaluate)
+app.add_typer(keys)
 
 
 @app.callback(invoke_without_command=True)

@@ -33,7 +33,7 @@ blocks = load("blocks")
 place = load("conftest")
 ROOT, PAGES, EXAMPLES = place.ROOT, place.PAGES, place.EXAMPLES
 SERVERS = (ROOT / "examples/servers").glob("*.py")  # tests/integration runs them
-EXTRAS = {"cli", "documents", "local"}
+EXTRAS = {"cli", "documents", "local", "server"}
 SHELL_WORDS = {
     "cd",
     "git",
@@ -172,12 +172,20 @@ def problem_with_ragchat(words: list[str]) -> str | None:
     commands = typer.main.get_command(app).commands
     if not words or words[0] in {"--help", "-h", "--version"}:
         return None
-    if words[0] not in commands:
-        return f"no command ragchat {words[0]}"
-    known = {o for param in commands[words[0]].params for o in param.opts} | {"--help", "-h"}
+    name = words[0]
+    if name not in commands:
+        return f"no command ragchat {name}"
+    command = commands[name]
+    below = getattr(command, "commands", {})
+    if below and len(words) > 1 and words[1] not in {"--help", "-h"}:
+        name = f"{name} {words[1]}"
+        if words[1] not in below:
+            return f"no command ragchat {name}"
+        command = below[words[1]]
+    known = {o for param in command.params for o in param.opts} | {"--help", "-h"}
     given = {word.partition("=")[0] for word in words[1:] if re.match(r"-{1,2}[a-z]", word)}
     unknown = sorted(given - known)
-    return f"ragchat {words[0]} has no option {unknown}" if unknown else None
+    return f"ragchat {name} has no option {unknown}" if unknown else None
 
 
 @pytest.mark.parametrize(
@@ -190,6 +198,8 @@ def problem_with_ragchat(words: list[str]) -> str | None:
         ("ragchat search 'a - b' --explain", None),
         ("ragchat serch x", "no command ragchat serch"),
         ("ragchat search x --explian", "ragchat search has no option ['--explian']"),
+        ("ragchat keys add alice --scope team=legal", None),
+        ("ragchat keys ad alice", "no command ragchat keys ad"),
         ("A=1 B=2 ragchat stats | head > out.txt", None),
         ("python examples/nothing.py", "no file ['examples/nothing.py']"),
         ("frobnicate", "unknown command 'frobnicate'"),

@@ -23,6 +23,8 @@ COMMANDS = [
     "ingest",
     "search",
     "ask",
+    "serve",
+    "keys",
     "stats",
     "embed",
     "migrate",

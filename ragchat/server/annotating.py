@@ -1,0 +1,161 @@
+"""Writing citations and sources into an answer on its way to a client of the OpenAI API."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ragchat.citations import CitationStream
+from ragchat.events import Sources
+from ragchat.wire import wire_form
+from ragchat.wire.encoding import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ragchat.citations import Annotation, Citations
+    from ragchat.prepared import PreparedRequest, Retrieval
+    from ragchat.server.completions import Batch
+
+
+def about(retrieval: Retrieval) -> dict[str, Any]:
+    """Returns the field ``ragchat`` of an answer: sources, what was left out, seconds."""
+    sources = wire_form(
+        Sources(
+            retrieved=retrieval.candidates,
+            presented=retrieval.citations,
+            degraded=retrieval.degraded,
+            skipped=retrieval.skipped,
+        )
+    )
+    timings = {timing.stage: round(timing.seconds, 6) for timing in retrieval.trace.stages}
+    return {
+        "sources": sources["passages"],
+        "degraded": sources["degraded"],
+        "skipped": sources["skipped"],
+        "timings": {**timings, "prepare": round(retrieval.trace.seconds, 6)},
+    }
+
+
+def annotated(completion: dict[str, Any], prepared: PreparedRequest) -> dict[str, Any]:
+    """Adds annotations to the messages of a whole completion, and the field ``ragchat``."""
+    answers = {answer.choice: answer for answer in prepared.answers(completion).choices}
+    choices = completion.get("choices")
+    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+        number = choice.get("index") if isinstance(choice, dict) else None
+        answer = answers.get(position if type(number) is not int else number)
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if answer is not None and answer.annotations and isinstance(message, dict):
+            _add(message, list(answer.annotations))
+    return {**completion, "ragchat": about(prepared.retrieval)}
+
+
+class Annotator:
+    """Reads the chunks of a stream and returns them with annotations on a choice's last one.
+
+    All other chunks stay as they are, byte for byte. The first of those last chunks has the field
+    ``ragchat`` too.
+
+    Args:
+        retrieval: What the answer may cite.
+    """
+
+    def __init__(self, retrieval: Retrieval) -> None:
+        self._retrieval = retrieval
+        self._choices: dict[int, _Choice] = {}
+        self._told = False
+        self._head: dict[str, Any] = {}
+
+    def feed(self, batch: Batch) -> Batch:
+        """Takes the next chunks."""
+        return [self._chunk(data) for data in batch]
+
+    def finish(self) -> Batch:
+        """Ends the stream: annotations of choices that ended without a last chunk."""
+        left = [(n, choice.finish()) for n, choice in self._choices.items() if not choice.ended]
+        chunks = [
+            {**self._head, "choices": [_bare(number, annotations)]}
+            for number, annotations in left
+            if annotations
+        ]
+        return [json_bytes(chunk) for chunk in chunks]
+
+    def _chunk(self, data: bytes) -> bytes:
+        try:
+            chunk = json.loads(data)
+        except (ValueError, RecursionError):
+            return data
+        if not isinstance(chunk, dict):
+            return data
+        changed = [self._choice(*each) for each in _choices(chunk)]
+        if not self._head:
+            names = ("id", "object", "created", "model")
+            self._head = {name: chunk[name] for name in names if name in chunk}
+        if not any(changed):
+            return data
+        if not self._told:
+            self._told = True
+            chunk["ragchat"] = about(self._retrieval)
+        return json_bytes(chunk)
+
+    def _choice(self, number: int, choice: dict[str, Any]) -> bool:
+        """Reads a choice; says whether it is its last chunk."""
+        known = self._choices.get(number)
+        if known is None:
+            known = self._choices[number] = _Choice(self._retrieval.citations)
+        delta = choice.get("delta")
+        if isinstance(delta, dict) and (text := _text(delta.get("content"))):
+            known.feed(text)
+        if choice.get("finish_reason") is None or known.ended:
+            return False
+        annotations = known.finish()
+        if annotations:
+            if not isinstance(delta, dict):
+                choice["delta"] = delta = {}
+            _add(delta, annotations)
+        return True
+
+
+class _Choice:
+    """The citations of one choice."""
+
+    def __init__(self, presented: Citations) -> None:
+        self._presented = presented
+        self._stream = CitationStream(presented)
+        self._found: list[Annotation] = []
+        self.ended = False
+
+    def feed(self, text: str) -> None:
+        self._found += self._presented.annotations(self._stream.feed(text).citations)
+
+    def finish(self) -> list[Annotation]:
+        self.ended = True
+        self._found += self._presented.annotations(self._stream.finish().citations)
+        return self._found
+
+
+def _choices(chunk: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    choices = chunk.get("choices")
+    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+        if isinstance(choice, dict):
+            index = choice.get("index")
+            yield (index if type(index) is int else position), choice
+
+
+def _text(content: object) -> str:
+    """Returns a text, or the text parts of a list."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = (p.get("text") for p in parts if isinstance(p, dict) and p.get("type") == "text")
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _add(holder: dict[str, Any], annotations: list[Annotation]) -> None:
+    """Adds annotations behind those that the provider made."""
+    given = holder.get("annotations")
+    holder["annotations"] = [*(given if isinstance(given, list) else ()), *annotations]
+
+
+def _bare(number: int, annotations: list[Annotation]) -> dict[str, Any]:
+    return {"index": number, "delta": {"annotations": annotations}, "finish_reason": None}

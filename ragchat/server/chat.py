@@ -1,0 +1,189 @@
+"""``POST /v1/chat/completions``: the OpenAI API with evidence in front of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from ragchat.errors import EmptyResponse
+from ragchat.extractive import NO_SUPPORT, extractive_answer
+from ragchat.server.annotating import Annotator, about, annotated
+from ragchat.server.bodies import ChatBody, ChatOptions, read_body
+from ragchat.server.completions import chunks_of, completion
+from ragchat.server.documented import body_of, failures
+from ragchat.server.errors import Problem, problem_of
+from ragchat.server.server_sent import END, event
+from ragchat.server.service import embedder_of, service_of, tenant_of
+from ragchat.server.streaming import EventStream
+from ragchat.wire.encoding import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from ragchat.access import Foreign
+    from ragchat.prepared import PreparedRequest, PreparedStream
+    from ragchat.server.completions import Batch, Create
+    from ragchat.server.service import Service, Tenant
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post(
+    "/v1/chat/completions",
+    openapi_extra=body_of(ChatBody),
+    responses=failures(400, 401, 408, 413, 415, 429, 502, 503, 504),
+    response_model=None,
+)
+async def complete(request: Request) -> Response:
+    """Answers a chat request from the documents, whole or streamed."""
+    service, tenant = service_of(request), tenant_of(request)
+    raw, body = await read_body(request, ChatBody)
+    most = service.settings.max_messages
+    if len(body.messages) > most:
+        raise Problem(400, f"messages: at most {most}", code="too_many_messages", param="messages")
+    options = body.ragchat or ChatOptions()
+    params = {name: value for name, value in raw.items() if name != "ragchat"}
+    params["model"] = service.model
+    prepared = await _prepared(service, tenant, params, options)
+    if body.stream:
+        include = (body.stream_options or {}).get("include_usage") is True
+        create = _streaming(service, tenant, prepared, usage=include)
+        return await _streamed(service, prepared, create, first=options.sources_event)
+    answer = await prepared.call(_calling(service, tenant, prepared))
+    return Response(json_bytes(annotated(answer, prepared)), media_type="application/json")
+
+
+async def _prepared(
+    service: Service, tenant: Tenant, params: dict[str, Any], options: ChatOptions
+) -> PreparedRequest:
+    top_k = service.top_k(options.top_k)
+    preparer = tenant.preparer.with_options(filter=options.filter, top_k=top_k)
+    with service.metrics.preparing.time():
+        return await service.rounds.prepare(
+            preparer, params, owner=tenant.name, options=[options.filter, top_k]
+        )
+
+
+def _head() -> dict[str, Any]:
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time())}
+
+
+def _calling(service: Service, tenant: Tenant, prepared: PreparedRequest) -> Create:
+    """Returns what answers whole: the chat model, or else the documents' own sentences."""
+    if service.upstream is not None:
+        return service.upstream.call
+
+    async def extract(**_: Any) -> dict[str, Any]:
+        return completion(await _sentences(tenant, prepared), service.model, _head())
+
+    return extract
+
+
+def _streaming(
+    service: Service, tenant: Tenant, prepared: PreparedRequest, *, usage: bool
+) -> Create:
+    """Returns what answers in batches of chunks, as `_calling`."""
+    if service.upstream is not None:
+        return service.upstream.stream
+
+    async def extract(**_: Any) -> AsyncIterator[Batch]:
+        text = await _sentences(tenant, prepared)
+        return _once(chunks_of(text, service.model, _head(), usage=usage))
+
+    return extract
+
+
+async def _once(batch: Batch) -> AsyncIterator[Batch]:
+    yield batch
+
+
+async def _sentences(tenant: Tenant, prepared: PreparedRequest) -> str:
+    retrieval, index = prepared.retrieval, tenant.index
+    if not retrieval.citations:
+        return NO_SUPPORT
+    asked = retrieval.queries[0] if retrieval.queries else prepared.question
+    embedder = await embedder_of(index)
+    answer = await extractive_answer(
+        asked, retrieval.citations, embedder=embedder, analyzer=index.analyzer
+    )
+    return answer.text
+
+
+async def _streamed(
+    service: Service, prepared: PreparedRequest, create: Create, *, first: bool
+) -> Response:
+    """Returns the response as soon as the model's server has accepted the request.
+
+    Until then a refusal keeps its status. A server that says nothing for a while may be thinking
+    already: then the answer begins, and a refusal comes as an event.
+    """
+    opened = asyncio.Event()
+
+    async def opening(**params: Any) -> Foreign:
+        upstream = await create(**params)
+        opened.set()
+        return upstream
+
+    settings = service.settings
+    stream = prepared.stream(opening)
+    begun = asyncio.ensure_future(anext(stream, None))
+    begun.add_done_callback(lambda _: opened.set())
+    try:
+        await asyncio.wait_for(opened.wait(), settings.heartbeat)
+    except TimeoutError:
+        pass
+    except BaseException:
+        begun.cancel()
+        await stream.aclose()
+        raise
+    if begun.done() and begun.result() is None:
+        raise EmptyResponse("the chat model's stream was empty")
+    pieces = _pieces(service, prepared, stream, begun, first=first)
+    return EventStream(pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout)
+
+
+async def _pieces(
+    service: Service,
+    prepared: PreparedRequest,
+    stream: PreparedStream,
+    begun: asyncio.Future[Batch | None],
+    *,
+    first: bool,
+) -> AsyncGenerator[bytes]:
+    """Yields the body of a streamed answer."""
+    annotator = Annotator(prepared.retrieval)
+    async with stream as batches:
+        if first:
+            yield event(json_bytes(_sources(service, prepared)))
+        try:
+            batch = await begun
+            if batch is None:
+                raise EmptyResponse("the chat model's stream was empty")  # noqa: TRY301 - one way
+            yield _written(annotator.feed(batch))
+            async for batch in batches:
+                yield _written(annotator.feed(batch))
+        except Exception as error:  # noqa: BLE001 - the answer has begun: it must say so itself
+            upstream = service.upstream
+            problem = problem_of(error, key="" if upstream is None else upstream.key)
+            yield event(json_bytes(problem.body))
+            return
+    yield _written([*annotator.finish(), END])
+
+
+def _sources(service: Service, prepared: PreparedRequest) -> dict[str, Any]:
+    """Returns the chunk without choices that tells the sources."""
+    return {
+        **_head(),
+        "object": "chat.completion.chunk",
+        "model": service.model,
+        "choices": [],
+        "ragchat": about(prepared.retrieval),
+    }
+
+
+def _written(batch: Batch) -> bytes:
+    return b"".join(map(event, batch))

@@ -1,0 +1,188 @@
+"""The chat model behind the server: its answers as they came, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import openai
+
+from ragchat.errors import EmptyResponse
+from ragchat.server.errors import Problem
+from ragchat.server.server_sent import END, DataReader
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from openai import AsyncOpenAI
+
+Batch: TypeAlias = list[bytes]
+"""Data of chunks that arrived together."""
+
+Create: TypeAlias = Callable[..., Awaitable[Any]]
+
+_DRAIN = 0.5
+"""Seconds for the end of a body behind ``[DONE]``, so that its connection can be used again."""
+
+
+class Upstream:
+    """Asks the chat model.
+
+    All parameters travel in ``extra_body``: so they reach the server as the client wrote them,
+    those that this version of the client library does not know too.
+
+    Args:
+        client: The client; it makes no tries of its own, since whoever asks has them.
+    """
+
+    def __init__(self, client: AsyncOpenAI) -> None:
+        self._completions = client.with_options(max_retries=0).chat.completions
+        self._client = client
+
+    @property
+    def key(self) -> str:
+        """The key that the client sends."""
+        return self._client.api_key
+
+    async def call(self, **body: Any) -> dict[str, Any]:
+        """Returns a whole completion.
+
+        Raises:
+            EmptyResponse: It is no JSON object.
+            APIError: The server refused or could not be reached.
+        """
+        response = await self._completions.with_raw_response.create(
+            model=body["model"], messages=[], extra_body=body
+        )
+        return _object(response.http_response.content)
+
+    async def stream(self, **body: Any) -> RawStream:
+        """Opens a stream, whose chunks come in batches.
+
+        Raises:
+            EmptyResponse: The server did not send a stream.
+            APIError: The server refused or could not be reached.
+        """
+        context = self._completions.with_streaming_response.create(
+            model=body["model"], messages=[], extra_body=body
+        )
+        response = await context.__aenter__()
+        stream = RawStream(context, response.iter_bytes())
+        kind = response.headers.get("content-type", "")
+        if kind.partition(";")[0].strip() == "application/json":
+            await stream.aclose()
+            raise EmptyResponse("the chat model returned no stream")
+        return stream
+
+    async def chunks(self, **body: Any) -> AsyncIterator[dict[str, Any]]:
+        """Opens a stream whose chunks come one by one, read."""
+        return _Read(await self.stream(**body))
+
+
+class RawStream:
+    """The data of a stream's chunks, in the batches in which they arrived."""
+
+    def __init__(
+        self, context: AbstractAsyncContextManager[Any], pieces: AsyncIterator[bytes]
+    ) -> None:
+        self._context = context
+        self._pieces = pieces
+        self._reader = DataReader()
+        self._ended = False
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while not self._ended:
+            batch = self._reader.feed(await self._piece())
+            if END in batch:
+                self._ended = True
+                batch = batch[: batch.index(END)]
+            if batch:
+                return batch
+        await self._drain()
+        raise StopAsyncIteration
+
+    async def _piece(self) -> bytes:
+        try:
+            return await anext(self._pieces)
+        except (StopAsyncIteration, openai.APIError):
+            raise
+        except Exception as error:  # of the HTTP library: which one is the client library's choice
+            broken = "the chat model's stream broke"
+            raise Problem(502, broken, code="upstream") from error
+
+    async def aclose(self) -> None:
+        """Gives the connection back."""
+        await self._context.__aexit__(None, None, None)
+
+    async def _drain(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN):
+                async for _ in self._pieces:
+                    pass
+
+
+class _Read:
+    """The chunks of a stream as mappings."""
+
+    def __init__(self, stream: RawStream) -> None:
+        self._stream = stream
+        self._ready: list[bytes] = []
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        while not self._ready:
+            self._ready = (await anext(self._stream))[::-1]
+        return _object(self._ready.pop())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise EmptyResponse("the chat model's answer is no JSON object")
+    return value
+
+
+def completion(text: str, model: str, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a text as a whole completion.
+
+    Args:
+        text: What the only choice says.
+        model: Who says it.
+        head: Its ``id`` and ``created``.
+    """
+    message = {"role": "assistant", "content": text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    return {
+        **head,
+        "object": "chat.completion",
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+def chunks_of(text: str, model: str, head: Mapping[str, Any], *, usage: bool) -> Batch:
+    """Returns a text as the chunks of a stream; the arguments are those of `completion`."""
+    about = {**head, "object": "chat.completion.chunk", "model": model}
+    said = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+    ended = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    chunks = [{**about, "choices": [{**choice, "logprobs": None}]} for choice in (said, ended)]
+    if usage:
+        counted = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        chunks.append({**about, "choices": [], "usage": counted})
+    return [json.dumps(chunk).encode() for chunk in chunks]

@@ -1,0 +1,168 @@
+"""``POST /v1/documents``: files, read as `ingest_directory` reads a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException
+
+from ragchat.server.documented import failures
+from ragchat.server.documents import unknown
+from ragchat.server.errors import Problem, problem_of
+from ragchat.server.service import service_of, tenant_of
+from ragchat.server.streaming import EventStream
+from ragchat.wire.encoding import json_bytes, server_sent
+from ragchat_retrieval.errors import ScopeViolation
+from ragchat_retrieval.ingest import ingest_directory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from ragchat.server.service import Tenant
+    from ragchat_retrieval.ingest import IngestReport
+
+router = APIRouter(tags=["documents"])
+
+ROOT = "uploads"
+"""First part of the ids, where the request names none."""
+
+_MOST_NAME = 255
+_FORM = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {
+        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
+        "root": {"type": "string", "description": "First part of the ids."},
+    },
+}
+
+
+@router.post(
+    "/v1/documents",
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
+    },
+    responses=failures(400, 401, 404, 408, 409, 413, 415, 429, 503),
+    response_model=None,
+)
+async def upload(request: Request) -> Response:
+    """Reads files; the id of each is the root and its name, which may be a path.
+
+    With ``Accept: text/event-stream`` the progress is sent while it is made, then the report.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise Problem(415, "files come as multipart/form-data", code="unsupported_media_type")
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ragchat-upload-"))
+    try:
+        root = await _received(request, folder, service.settings.max_upload_files)
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            report = await _read(tenant, folder, root, lambda _: None)
+            return Response(json_bytes(_record(report)), media_type="application/json")
+    except BaseException:
+        await _removed(folder)
+        raise
+    settings = service.settings
+    pieces = _told(tenant, folder, root)
+    return EventStream(pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout)
+
+
+async def _received(request: Request, folder: Path, most: int) -> str:
+    """Puts the files of a form into a folder and returns the root that the form names.
+
+    Raises:
+        Problem: 400: the form is broken, holds no file or too many, or a name leads out of it.
+    """
+    try:
+        async with request.form(max_files=most, max_fields=16) as form:
+            files = [each for name, each in form.multi_items() if isinstance(each, UploadFile)]
+            if not files:
+                raise Problem(400, "file: there is none", code="invalid_value", param="file")
+            for file in files:
+                target = folder / _name(file.filename or "")
+                await asyncio.to_thread(_write, target, file)
+            root = form.get("root", ROOT)
+    except MultiPartException as error:
+        raise Problem(400, error.message, code="invalid_form") from None
+    if not isinstance(root, str) or not root.strip() or "/" in root or "\0" in root:
+        raise Problem(400, "root: must be a name", code="invalid_value", param="root")
+    return root
+
+
+def _name(given: str) -> PurePosixPath:
+    """Returns a file's path inside an upload.
+
+    Raises:
+        Problem: 400: it would lead out, or is no name.
+    """
+    path = PurePosixPath(given.replace("\\", "/"))
+    bad = path.is_absolute() or not path.parts or "\0" in given or ":" in path.parts[0]
+    if bad or any(part == ".." or len(part.encode()) > _MOST_NAME for part in path.parts):
+        raise Problem(400, "file: its name must be a path below the root", param="file")
+    return path
+
+
+def _write(target: Path, file: UploadFile) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as written:
+        shutil.copyfileobj(file.file, written)
+
+
+async def _removed(folder: Path) -> None:
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _read(
+    tenant: Tenant, folder: Path, root: str, tell: Callable[[float], object]
+) -> IngestReport:
+    try:
+        return await ingest_directory(
+            tenant.index,
+            folder,
+            root=root,
+            known_as=root,
+            follow_gitignore=False,
+            metadata=tenant.stamp,
+            scope=tenant.scope,
+            remove_vanished=False,
+            on_progress=tell,
+        )
+    except ScopeViolation:
+        raise unknown() from None
+    finally:
+        await _removed(folder)
+
+
+async def _told(tenant: Tenant, folder: Path, root: str) -> AsyncGenerator[bytes]:
+    """Yields the progress, then the report or what went wrong."""
+    shares: asyncio.Queue[float | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def tell(share: float) -> None:
+        loop.call_soon_threadsafe(shares.put_nowait, share)
+
+    work = asyncio.create_task(_read(tenant, folder, root, tell))
+    work.add_done_callback(lambda _: shares.put_nowait(None))
+    try:
+        while (share := await shares.get()) is not None:
+            yield server_sent({"share": round(share, 4)}, name="progress")
+        try:
+            report = await work
+        except Exception as error:  # noqa: BLE001 - the answer has begun: it must say so itself
+            yield server_sent(problem_of(error).body, name="error")
+        else:
+            yield server_sent(_record(report), name="report")
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+
+
+def _record(report: IngestReport) -> dict[str, Any]:
+    return {"object": "ingestion", **asdict(report)}

@@ -1,0 +1,128 @@
+"""``ragchat serve`` and ``ragchat keys``, as processes and as a person use them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from ragchat.cli.app import app
+from ragchat.cli.serve import is_local
+
+ANYWHERE = "0.0.0.0"  # noqa: S104 - it is refused
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """Runs commands in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, arguments, prog_name="ragchat")
+
+
+@pytest.fixture
+def started(tmp_path, child_env):
+    """Starts ``ragchat serve`` in a process; gives it and its address."""
+    running = []
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "ragchat.cli", "serve", "--port", "0", *arguments]
+        env = {**child_env, "RAGCHAT_EMBEDDING_PROVIDER": "none"}
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+        running.append(process)
+        line = process.stderr.readline()
+        found = re.search(r"listening on (\S+);", line)
+        assert found, line + process.stderr.read()
+        return process, found[1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait(30)
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_ends_in_order(started, sent):
+    process, url = started()
+    assert httpx2.get(f"{url}/readyz").json() == {"status": "ready"}
+    put = httpx2.put(f"{url}/v1/documents/a", json={"text": "Tea is at four."})
+    assert put.status_code == 201
+    process.send_signal(sent)
+    assert process.wait(30) == 0
+    rest = process.stderr.read()
+    assert "Traceback" not in rest
+    assert "documents/a" not in rest
+
+
+def test_a_key_made_on_the_command_line_opens_its_corpus(started, shell):
+    made = json.loads(shell("keys", "add", "alice", "--corpus", "legal", "--json").stdout)
+    process, url = started("--keys", "ragchat-keys.json")
+    head = {"authorization": f"Bearer {made['key']}"}
+    assert httpx2.get(f"{url}/v1/documents").status_code == 401
+    assert httpx2.get(f"{url}/v1/documents", headers=head).json()["data"] == []
+    assert shell("keys", "remove", "alice").exit_code == 0
+    assert httpx2.get(f"{url}/v1/documents", headers=head).status_code == 401
+    assert process.poll() is None
+
+
+def test_keys_are_listed_without_what_they_are(shell):
+    secret = shell("keys", "add", "bob", "--scope", "team=eu").stdout.strip()
+    assert secret.startswith("rc-")
+    listed = shell("keys", "list")
+    assert listed.stdout == "bob  corpus default  team=eu\n"
+    known = json.loads(shell("keys", "list", "--json").stdout)["keys"]
+    assert known == [{"name": "bob", "corpus": "default", "scope": {"team": "eu"}}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("keys", "add", "bob"), 1),
+        (("keys", "remove", "eve"), 1),
+        (("keys", "add", "eve", "--scope", '[{"key": "n", "op": "gt", "value": 1}]'), 2),
+        (("serve", "--host", ANYWHERE), 2),
+        (("serve", "--host", "example.com"), 2),
+        (("serve", "--keys", "none.json"), 1),
+        (("serve", "--cors", "app.example"), 1),
+        (("serve", "--model", "m"), 1),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_line(shell, arguments, code):
+    """A name twice, a name that is not there, no equality, no keys beyond this machine."""
+    shell("keys", "add", "bob")
+    done = shell(*arguments)
+    assert done.exit_code == code
+    assert "Traceback" not in done.output
+
+
+def test_a_port_that_is_taken_is_said_in_a_line(shell):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = shell("serve", "--port", str(taken.getsockname()[1]))
+    assert done.exit_code == 1
+    assert "in use" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        (ANYWHERE, False),
+        ("::", False),
+        ("192.168.1.1", False),
+        ("localhost.example", False),
+    ],
+)
+def test_only_addresses_of_this_machine_need_no_keys(host, local):
+    assert is_local(host) is local

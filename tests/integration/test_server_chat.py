@@ -1,0 +1,323 @@
+"""``POST /v1/chat/completions``, as the official client and raw sockets use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import openai
+import pytest
+
+import ragchat
+from ragchat.server import ServerSettings
+from ragchat.testing import Failure, Gate, Held, Interrupted, Raw, Reply, Reset, tool_call
+
+LEAVE = ragchat.Document(
+    "leave", "Employees get 25 days of paid leave a year.", source="https://example.com/leave"
+)
+ASKED = [{"role": "user", "content": "How many days of leave do I get?"}]
+ANSWER = "You get 25 days [1]."
+
+
+@pytest.fixture
+async def index():
+    index = ragchat.in_memory()
+    await index.ingest(LEAVE)
+    return index
+
+
+@pytest.fixture
+async def served(serve, upstream, index):
+    """A server in front of the loopback model."""
+    return await serve(index, model="small", upstream=upstream)
+
+
+async def test_a_whole_answer_has_the_providers_fields_and_annotations(served, upstream):
+    reply = await served.openai.chat.completions.create(
+        model="anything", messages=ASKED, temperature=0.5, extra_body={"top_k_vendor": 3}
+    )
+    assert reply.choices[0].message.content == ANSWER
+    (annotation,) = reply.choices[0].message.annotations
+    cited = annotation.url_citation
+    assert ANSWER[cited.start_index : cited.end_index] == "[1]"
+    assert cited.url == "https://example.com/leave"
+    assert reply.usage.completion_tokens == 5
+    told = reply.model_extra["ragchat"]
+    assert [source["document_id"] for source in told["sources"]] == ["leave"]
+    assert told["degraded"] == []
+    assert told["timings"]["prepare"] > 0
+    sent = upstream.requests[0].json
+    assert (sent["model"], sent["temperature"], sent["top_k_vendor"]) == ("small", 0.5, 3)
+    assert "ragchat" not in sent
+    assert "25 days" in sent["messages"][0]["content"]
+
+
+async def test_a_streamed_answer_is_that_of_the_call(served):
+    """Chunks pass through; annotations are on the last chunk of the choice, usage stays."""
+    stream = await served.openai.chat.completions.create(
+        model="any", messages=ASKED, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert all(chunk.choices for chunk in chunks[:-1])
+    assert "".join(c.choices[0].delta.content or "" for c in chunks[:-1]) == ANSWER
+    (last,) = [chunk for chunk in chunks[:-1] if chunk.choices[0].finish_reason]
+    (annotation,) = last.choices[0].delta.model_extra["annotations"]
+    assert annotation["url_citation"]["start_index"] == ANSWER.index("[1]")
+    assert last.model_extra["ragchat"]["sources"][0]["document_id"] == "leave"
+    assert chunks[-1].usage.completion_tokens == 5
+
+
+async def test_the_clients_own_stream_helper_folds_it(served):
+    async with served.openai.chat.completions.stream(model="any", messages=ASKED) as stream:
+        async for _ in stream:
+            pass
+        final = await stream.get_final_completion()
+    assert final.choices[0].message.content == ANSWER
+
+
+async def test_sources_come_first_for_requests_that_ask(served):
+    """No other request sees a chunk without choices before its first token."""
+    body = {"messages": ASKED, "stream": True, "ragchat": {"sources_event": True}}
+    answer = await served.http.post("/v1/chat/completions", json=body)
+    events = data_of(answer.text)
+    first = json.loads(events[0])
+    assert first["choices"] == []
+    assert first["ragchat"]["sources"][0]["number"] == 1
+    assert events[-1] == "[DONE]"
+
+
+async def test_options_narrow_and_cut_the_retrieval(served, index):
+    await index.ingest(
+        ragchat.Document("old", "Leave was 20 days a year once.", metadata={"old": True})
+    )
+    body = {"messages": ASKED, "ragchat": {"filter": {"old": True}, "top_k": 1}}
+    answer = (await served.http.post("/v1/chat/completions", json=body)).json()
+    assert [source["document_id"] for source in answer["ragchat"]["sources"]] == ["old"]
+
+
+async def test_chunks_are_passed_on_byte_for_byte(served, upstream):
+    """Fields that nobody knows, spaces and the order of keys stay as they are."""
+    odd = b'{"x_unknown":  1, "choices":[{"index":0,"delta":{"content":"hi"}}],"id":"\\u0041"}'
+    body = b"data: " + odd + b"\r\n\r\n: comment\n\ndata: [DONE]\n\n"
+    upstream.script(Raw(body, content_type="text/event-stream"))
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": True}
+    )
+    assert answer.content == b"data: " + odd + b"\n\ndata: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+async def test_an_upstream_error_keeps_status_and_shape_and_is_tried_once(
+    served, upstream, status, stream
+):
+    upstream.script(Failure(status, "scripted", code="odd", retry_after=7))
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": stream}
+    )
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"] == "scripted"
+    assert answer.json()["error"]["code"] == "odd"
+    assert answer.headers["retry-after"] == "7"
+    assert len(upstream.requests) == 1
+
+
+async def test_the_upstreams_key_is_taken_out_of_what_it_says(served, upstream):
+    upstream.script(Failure(401, "Incorrect API key provided: sk-upstream"))
+    answer = await served.http.post("/v1/chat/completions", json={"messages": ASKED})
+    assert answer.status_code == 401
+    assert "sk-upstream" not in answer.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_server_that_is_not_there_is_a_bad_gateway(served, upstream, stream):
+    upstream.script(Reset())
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": stream}
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream")
+
+
+async def test_an_error_after_the_beginning_is_an_event(served, upstream):
+    upstream.script(Interrupted(ANSWER, "cut", after=2))
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": True}
+    )
+    events = data_of(answer.text)
+    assert answer.status_code == 200
+    assert json.loads(events[-1])["error"]["code"] == "upstream"
+    assert "[DONE]" not in events
+
+
+async def test_the_official_client_raises_an_error_of_the_stream(served, upstream):
+    upstream.script(Interrupted(ANSWER, "error", after=2))
+    stream = await served.openai.chat.completions.create(model="m", messages=ASKED, stream=True)
+    with pytest.raises(openai.APIError):
+        async for _ in stream:
+            pass
+
+
+async def test_an_empty_stream_is_a_bad_gateway(served, upstream):
+    upstream.script(Reply(chunks=()))
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": True}
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "empty_response")
+
+
+async def test_rounds_of_tool_calls_keep_the_evidence_of_their_turn(served, upstream, index):
+    tools = [{"type": "function", "function": {"name": "days", "parameters": {}}}]
+    upstream.script(Reply("", tool_calls=[tool_call("days")]), ANSWER)
+    body = {"messages": ASKED, "tools": tools}
+    first = (await served.http.post("/v1/chat/completions", json=body)).json()
+    await index.ingest(ragchat.Document("other", "Leave: how many days of leave do I get? 1."))
+    call = first["choices"][0]["message"]
+    rest = [call, {"role": "tool", "tool_call_id": "call_1", "content": "25"}]
+    body["messages"] = [*ASKED, *rest]
+    second = (await served.http.post("/v1/chat/completions", json=body)).json()
+    one, two = (request.json["messages"] for request in upstream.requests)
+    assert two[: len(one)] == one
+    assert two[len(one) :] == rest
+    assert second["ragchat"]["sources"] == first["ragchat"]["sources"]
+    assert second["choices"][0]["message"]["annotations"]
+
+
+async def test_a_round_that_is_not_known_is_prepared_up_to_its_user_message(served, upstream):
+    rest = [{"role": "assistant", "content": "You get"}]
+    await served.http.post("/v1/chat/completions", json={"messages": [*ASKED, *rest]})
+    sent = upstream.requests[0].json["messages"]
+    assert "25 days" in sent[0]["content"]
+    assert sent[1:] == rest
+
+
+async def test_without_a_model_sentences_of_the_documents_answer(serve, index):
+    """The response's model says so; the official client sees nothing unusual."""
+    served = await serve(index)
+    assert [model.id async for model in served.openai.models.list()] == ["ragchat-extractive"]
+    reply = await served.openai.chat.completions.create(model="gpt-5", messages=ASKED)
+    assert reply.model == "ragchat-extractive"
+    assert reply.choices[0].message.content == f"{LEAVE.text} [1]"
+    assert reply.choices[0].message.annotations
+    stream = await served.openai.chat.completions.create(model="gpt-5", messages=ASKED, stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == f"{LEAVE.text} [1]"
+    assert {chunk.model for chunk in chunks} == {"ragchat-extractive"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"messages": []}, "invalid_value"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "no_final_user_message"),
+        ({"messages": [*ASKED, {"role": "system", "content": "x"}]}, "no_final_user_message"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value"),
+        ({"messages": [{"role": "user", "content": []}]}, "invalid_augmentation"),
+        ({"messages": ASKED, "ragchat": {"filter": {"a b": 1}}}, "invalid_filter_key"),
+        ({"messages": ASKED, "ragchat": {"scope": {}}}, "invalid_value"),
+        ({"messages": ASKED, "ragchat": {"top_k": 51}}, "invalid_value"),
+    ],
+)
+async def test_a_request_that_cannot_be_prepared_is_refused_in_the_apis_shape(served, body, code):
+    answer = await served.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["type"], error["code"]) == ("invalid_request_error", code)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b'{"messages": NaN}', b"\xff", b"[" * 100_000, b'{"messages": ["\\ud800"]}'],
+)
+async def test_a_body_that_is_no_json_object_is_refused(served, data):
+    head = {"content-type": "application/json"}
+    answer = await served.http.post("/v1/chat/completions", content=data, headers=head)
+    assert answer.status_code == 400
+
+
+async def test_evidence_that_no_budget_holds_is_the_apis_own_error(serve, upstream, index):
+    served = await serve(index, ServerSettings(model="small", max_context_tokens=1), upstream)
+    with pytest.raises(openai.BadRequestError) as caught:
+        await served.openai.chat.completions.create(model="m", messages=ASKED)
+    assert caught.value.code == "context_length_exceeded"
+
+
+class Stuck:
+    """A retriever that never ends, and says when it was cancelled."""
+
+    def __init__(self):
+        self.entered = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def __call__(self, query):
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_ends_the_search(serve, upstream, index, stream):
+    stuck = Stuck()
+    served = await serve(
+        index, model="m", upstream=upstream, make_preparer=lambda _: ragchat.Preparer(stuck)
+    )
+    _, writer = await served.post("/v1/chat/completions", {"messages": ASKED, "stream": stream})
+    await asyncio.wait_for(stuck.entered.wait(), 10)
+    writer.transport.abort()
+    await asyncio.wait_for(stuck.cancelled.wait(), 1)
+    assert not upstream.requests
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("after", [0, 2])
+async def test_a_client_that_leaves_ends_the_model_within_a_second(served, upstream, stream, after):
+    """Before the first token, in the middle, and where the answer comes whole."""
+    gate = Gate()
+    upstream.script(Held(ANSWER, gate, after=after if stream else 0))
+    reader, writer = await served.post(
+        "/v1/chat/completions", {"messages": ASKED, "stream": stream}
+    )
+    assert await asyncio.to_thread(gate.wait_reached)
+    if stream:
+        await reader.readuntil(b"\r\n\r\n")
+    writer.transport.abort()
+    (request,) = upstream.requests
+    assert await asyncio.to_thread(request.wait_ended, 1)
+    assert request.disconnected
+
+
+async def test_long_silence_is_filled_with_comments_that_clients_skip(serve, upstream, index):
+    """Also where the model's server sends nothing yet, not even the head of its answer."""
+    settings = ServerSettings(model="m", heartbeat=0.05)
+    served = await serve(index, settings, upstream)
+    gate = Gate()
+    upstream.script(Held(ANSWER, gate, after=1))
+    reader, writer = await served.post("/v1/chat/completions", {"messages": ASKED, "stream": True})
+    await reader.readuntil(b": still working\n\n")
+    await reader.readuntil(b": still working\n\n")
+    gate.open()
+    assert b'"finish_reason":"stop"' in await reader.readuntil(b"[DONE]")
+    writer.close()
+
+
+async def test_a_running_stream_is_finished_when_the_server_stops(serve, upstream, index):
+    served = await serve(index, model="m", upstream=upstream)
+    gate = Gate()
+    upstream.script(Held(ANSWER, gate, after=2))
+    stream = await served.openai.chat.completions.create(model="m", messages=ASKED, stream=True)
+    first = await anext(stream)
+    stopping = asyncio.create_task(served.stop())
+    await served.closing()
+    gate.open()
+    rest = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in [first, *rest])
+    assert text == ANSWER
+    await stopping
+
+
+def data_of(body):
+    """Returns the data of a body's events."""
+    return [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]

@@ -1,0 +1,441 @@
+"""Documents, searches, keys and limits of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import string
+from urllib.parse import quote
+
+import pytest
+
+import ragchat
+from ragchat.server import Key, KeyFile, KeyRing, ServerSettings, new_key
+from ragchat.server.keys import save_keys
+from ragchat.testing import Gate, Held
+from ragchat_retrieval.errors import InvalidSetting
+
+ODD = [
+    "plain",
+    "a/b/c.md",
+    "/leading",
+    "trailing/",
+    "a//b",
+    "space and + plus",
+    "q?x=1&y#z",
+    "100%25",
+    "../up",
+    "Größe/日本語/🙂",
+    "e\u0301",
+    "tab\there",
+    "v1/documents/again",
+]
+
+
+@pytest.fixture
+def index():
+    return ragchat.in_memory()
+
+
+@pytest.fixture
+async def served(serve, index):
+    """A server without keys and without a model."""
+    return await serve(index)
+
+
+def ring(*given):
+    """Returns the secrets of new keys, and the ring that knows them."""
+    made = [new_key(f"key {n}", **options) for n, options in enumerate(given)]
+    return [secret for secret, _ in made], KeyRing(key for _, key in made)
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+@pytest.mark.parametrize("document_id", ODD)
+async def test_a_document_comes_back_under_the_id_it_was_given(served, document_id):
+    """Slashes, signs and scripts of any kind; written anew it replaces itself."""
+    path = f"/v1/documents/{quote(document_id, safe='')}"
+    body = {"text": "Some text.", "title": "T", "source": "s", "metadata": {"n": 1}}
+    first = await served.http.put(path, json=body)
+    again = await served.http.put(path, json={**body, "text": "Other text."})
+    assert (first.status_code, again.status_code) == (201, 200)
+    got = (await served.http.get(path)).json()
+    assert got == {"id": document_id, "object": "document", "length": 11, **body} | {
+        "text": "Other text."
+    }
+    listed = (await served.http.get("/v1/documents")).json()
+    assert [entry["id"] for entry in listed["data"]] == [document_id]
+    assert (await served.http.delete(path)).json()["deleted"] is True
+    assert (await served.http.get(path)).status_code == 404
+    assert (await served.http.delete(path)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["%FF", "%20", "a%00b", "x" * 1100])
+async def test_an_id_that_no_store_keeps_is_refused(served, path):
+    answer = await served.http.put(f"/v1/documents/{path}", json={"text": "x"})
+    assert answer.status_code == 400
+
+
+async def test_a_part_of_a_document_comes_with_what_stands_beside_it(served, index):
+    """Offsets are code points, as in a passage's span."""
+    await index.ingest(ragchat.Document("d", "🙂 before PART after"))
+    asked = {"start": 9, "end": 13, "around": 4}
+    part = (await served.http.get("/v1/documents/d", params=asked)).json()
+    assert (part["before"], part["text"], part["after"]) == ("ore ", "PART", " aft")
+    past = (await served.http.get("/v1/documents/d", params={"start": 900, "end": 901})).json()
+    assert (past["start"], past["end"], past["text"]) == (19, 19, "")
+    assert (await served.http.get("/v1/documents/d?start=3&end=2")).status_code == 400
+
+
+async def test_ids_are_listed_page_by_page(served, index):
+    await index.ingest(*(ragchat.Document(f"d{n}", f"text {n}") for n in range(5)))
+    seen, after = [], ""
+    while True:
+        page = (await served.http.get("/v1/documents", params={"limit": 2, "after": after})).json()
+        seen += [entry["id"] for entry in page["data"]]
+        if not page["has_more"]:
+            break
+        after = seen[-1]
+    assert seen == [f"d{n}" for n in range(5)]
+
+
+async def test_a_search_is_that_of_the_index(served, index):
+    await index.ingest(
+        ragchat.Document("a", "Paid leave.", metadata={"team": "x"}),
+        ragchat.Document("b", "Paid leave too.", metadata={"team": "y"}),
+    )
+    body = {"query": "leave", "filter": {"team": "y"}, "explain": True}
+    answer = (await served.http.post("/v1/search", json=body)).json()
+    (found,) = answer["data"]
+    (expected,) = await index.search("leave", filter={"team": "y"})
+    assert (found["id"], found["score"]) == (expected.passage.id, expected.score)
+    assert found["explain"]["keyword"]["rank"] == 1
+
+
+async def test_uploaded_files_are_read_like_those_of_a_folder(served, index):
+    """A path is kept as the id; reading the same again changes nothing; bad files are named."""
+    files = [
+        ("file", ("guide/a.md", b"# Title\n\nText of a.")),
+        ("file", ("rows.jsonl", b'{"_id": "1", "text": "first"}\n{"_id": "2", "text": "second"}')),
+        ("file", ("bad.txt", b"\xff\xfe")),
+    ]
+    report = (await served.http.post("/v1/documents", files=files)).json()
+    assert (report["documents"], [error["id"] for error in report["errors"]]) == (
+        3,
+        ["uploads/bad.txt"],
+    )
+    ids = ["uploads/guide/a.md", "uploads/rows.jsonl#1", "uploads/rows.jsonl#2"]
+    assert list(await index.document_ids()) == ids
+    document = await index.store.document(ids[0], scope=ragchat.Filter())
+    assert (document.title, document.source) == ("Title", "uploads/guide/a.md")
+    again = (await served.http.post("/v1/documents", files=files[:2])).json()
+    assert (again["documents"], again["skipped"], again["deleted"]) == (0, 3, 0)
+
+
+async def test_an_upload_tells_its_progress_while_it_is_read(served):
+    """The shares never fall; the report comes last."""
+    files = [("file", (f"{n}.txt", b"text " * 50)) for n in range(20)]
+    head = {"accept": "text/event-stream"}
+    answer = await served.http.post("/v1/documents", files=files, headers=head)
+    events = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+    shares = [json.loads(data[6:])["share"] for name, data in events if name == "event: progress"]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert events[-1][0] == "event: report"
+    assert json.loads(events[-1][1][6:])["documents"] == 20
+
+
+@pytest.mark.parametrize("name", ["../x.txt", "/etc/x.txt", "a/../../x.txt", "a" * 300])
+async def test_no_name_of_a_file_leads_out_of_its_upload(served, index, name):
+    answer = await served.http.post("/v1/documents", files=[("file", (name, b"text"))])
+    assert answer.status_code == 400
+    assert not await index.document_ids()
+
+
+async def test_a_key_opens_its_own_corpus_and_nothing_else(serve, index):
+    """Without a key, or with another, nothing is told; a corpus never sees the other's."""
+    (one, two), keys = ring({"corpus": "one"}, {"corpus": "two"})
+    served = await serve(index, keys=keys)
+    put = await served.http.put("/v1/documents/d", json={"text": "Secret."}, headers=bearer(one))
+    assert put.status_code == 201
+    for head in ({}, bearer("rc-wrong"), {"authorization": one}, bearer("x" * 10_000)):
+        refused = await served.http.get("/v1/documents/d", headers=head)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert refused.headers["www-authenticate"] == "Bearer"
+    assert (await served.http.get("/v1/documents/d", headers=bearer(one))).status_code == 200
+    for method in ("GET", "DELETE"):
+        hidden = await served.http.request(method, "/v1/documents/d", headers=bearer(two))
+        assert hidden.status_code == 404
+    found = await served.http.post("/v1/search", json={"query": "Secret"}, headers=bearer(two))
+    assert found.json()["data"] == []
+
+
+async def test_a_scope_bounds_every_read_and_is_stamped_on_every_write(serve, index):
+    """No field of a request widens it, and what lies outside is not there."""
+    await index.ingest(ragchat.Document("y", "Leave of y.", metadata={"team": "y"}))
+    (secret,), keys = ring({"scope": {"team": "x"}})
+    served = await serve(index, keys=keys)
+    call = {"headers": bearer(secret)}
+    body = {"text": "Leave of x.", "metadata": {"team": "y", "n": 1}}
+    assert (await served.http.put("/v1/documents/x", json=body, **call)).status_code == 201
+    stored = (await served.http.get("/v1/documents/x", **call)).json()
+    assert stored["metadata"] == {"team": "x", "n": 1}
+    assert (await served.http.put("/v1/documents/y", json=body, **call)).status_code == 404
+    assert (await served.http.get("/v1/documents/y", **call)).status_code == 404
+    assert (await served.http.delete("/v1/documents/y", **call)).status_code == 404
+    listed = (await served.http.get("/v1/documents", **call)).json()["data"]
+    assert [entry["id"] for entry in listed] == ["x"]
+    for bounds in (None, {"team": "y"}, [{"key": "team", "op": "exists", "value": True}]):
+        asked = {"query": "leave", "filter": bounds}
+        found = (await served.http.post("/v1/search", json=asked, **call)).json()["data"]
+        assert {entry["document_id"] for entry in found} <= {"x"}
+        chat = {
+            "messages": [{"role": "user", "content": "leave"}],
+            "ragchat": {"filter": bounds},
+        }
+        answer = (await served.http.post("/v1/chat/completions", json=chat, **call)).json()
+        assert {source["document_id"] for source in answer["ragchat"]["sources"]} <= {"x"}
+    rows = b'{"_id": "1", "text": "widened", "metadata": {"team": "y"}}'
+    files = [("file", ("a.md", b"Leave."))]
+    assert (await served.http.post("/v1/documents", files=files, **call)).status_code == 200
+    await served.http.post("/v1/documents", files=[("file", ("r.jsonl", rows))], **call)
+    assert list(await index.document_ids(scope={"team": "y"})) == ["y"]
+
+
+async def test_a_key_that_is_removed_is_refused_from_the_next_request_on(serve, index, tmp_path):
+    secret, key = new_key("a")
+    path = tmp_path / "keys.json"
+    save_keys(path, [key])
+    assert secret not in path.read_text("utf-8")
+    assert path.stat().st_mode & 0o077 == 0
+    served = await serve(index, keys=KeyFile(path))
+    assert (await served.http.get("/v1/models", headers=bearer(secret))).status_code == 200
+    save_keys(path, [])
+    assert (await served.http.get("/v1/models", headers=bearer(secret))).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", '{"version": 2, "keys": []}', '{"version": 1, "keys": [{"name": "x"}]}', "[1]"],
+)
+def test_a_file_that_holds_no_keys_is_refused(tmp_path, text):
+    path = tmp_path / "keys.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InvalidSetting):
+        KeyFile(path)
+    with pytest.raises(InvalidSetting):
+        KeyFile(tmp_path / "none.json")
+
+
+def test_a_key_has_a_name_and_a_corpus():
+    with pytest.raises(InvalidSetting):
+        new_key(" ")
+    with pytest.raises(InvalidSetting):
+        new_key("a", corpus="")
+    assert "hash" not in repr(Key(name="a", hash="00" * 32))
+
+
+async def test_a_body_beyond_its_limit_is_refused_whether_or_not_it_says_its_size(serve, index):
+    served = await serve(index, ServerSettings(max_body_bytes=1000, max_upload_bytes=3000))
+    said = await served.http.put("/v1/documents/d", json={"text": "x" * 2000})
+    assert (said.status_code, said.json()["error"]["code"]) == (413, "body_too_large")
+
+    async def pieces():
+        yield b'{"text": "'
+        for _ in range(20):
+            yield b"x" * 100
+
+    head = {"content-type": "application/json"}
+    unsaid = await served.http.put("/v1/documents/d", content=pieces(), headers=head)
+    assert unsaid.status_code == 413
+    fits = await served.http.post("/v1/documents", files=[("file", ("a.txt", b"x" * 2000))])
+    large = await served.http.post("/v1/documents", files=[("file", ("a.txt", b"x" * 4000))])
+    assert (fits.status_code, large.status_code) == (200, 413)
+
+
+async def test_a_body_that_does_not_come_is_given_up(serve, index):
+    served = await serve(index, ServerSettings(body_timeout=0.05))
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(
+        b"POST /v1/search HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"content-length: 100\r\n\r\n{"
+    )
+    assert b" 408 " in await reader.readline()
+    writer.close()
+
+
+async def test_more_messages_files_or_requests_than_allowed_are_refused(serve, index):
+    settings = ServerSettings(max_messages=1, max_upload_files=1, requests_per_minute=3)
+    served = await serve(index, settings)
+    turn = {"role": "user", "content": "x"}
+    chat = await served.http.post("/v1/chat/completions", json={"messages": [turn, turn]})
+    assert (chat.status_code, chat.json()["error"]["code"]) == (400, "too_many_messages")
+    files = [("file", ("a.txt", b"x")), ("file", ("b.txt", b"x"))]
+    assert (await served.http.post("/v1/documents", files=files)).status_code == 400
+    assert (await served.http.get("/v1/models")).status_code == 200
+    many = await served.http.get("/v1/models")
+    assert (many.status_code, many.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert int(many.headers["retry-after"]) >= 1
+    assert (await served.http.get("/healthz")).status_code == 200
+
+
+async def test_more_requests_at_the_same_time_than_allowed_are_refused(serve, index, upstream):
+    """A slot is free again as soon as its answer is over."""
+    served = await serve(index, ServerSettings(model="m", max_concurrent=1), upstream)
+    await index.ingest(ragchat.Document("d", "Leave is 25 days."))
+    gate = Gate()
+    upstream.script(Held("25", gate))
+    body = {"messages": [{"role": "user", "content": "leave"}]}
+    running = asyncio.create_task(served.http.post("/v1/chat/completions", json=body))
+    assert await asyncio.to_thread(gate.wait_reached)
+    refused = await served.http.post("/v1/chat/completions", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_requests")
+    gate.open()
+    assert (await running).status_code == 200
+    assert (await served.http.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+async def test_pages_of_other_sites_reach_nothing_unless_they_are_named(serve, index):
+    closed = await serve(index)
+    other = {"origin": "https://evil.example"}
+    assert (await closed.http.get("/v1/documents", headers=other)).status_code == 403
+    assert (await closed.http.get("/v1/documents", headers={"origin": closed.url})).is_success
+    opened = await serve(index, ServerSettings(cors=("https://app.example",)))
+    named = {"origin": "https://app.example"}
+    answer = await opened.http.get("/v1/documents", headers=named)
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+    assert (await opened.http.get("/v1/documents", headers=other)).status_code == 403
+    named_only = await serve(index, ServerSettings(hosts=("localhost",)))
+    assert (await named_only.http.get("/v1/documents")).status_code == 403
+    local = {"host": f"localhost:{named_only.port}"}
+    assert (await named_only.http.get("/v1/documents", headers=local)).is_success
+
+
+async def test_every_answer_has_the_headers_that_keep_a_browser_safe(served):
+    for path in ("/healthz", "/v1/models", "/nope"):
+        headers = (await served.http.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
+
+
+async def test_the_server_tells_what_it_is(served, index):
+    await index.ingest(ragchat.Document("d", "# Who?\n\nSomebody.", title="People"))
+    info = (await served.http.get("/v1/ragchat/info")).json()
+    assert (info["model"], info["extractive"], info["documents"]) == ("ragchat-extractive", True, 1)
+    assert info["examples"] == ["What is said about People?"]
+    assert (await served.http.get("/readyz")).json() == {"status": "ready"}
+    metrics = (await served.http.get("/metrics")).text
+    line = 'ragchat_requests_total{method="GET",route="/v1/ragchat/info",status="200"} 1.0'
+    assert line in metrics
+
+
+async def test_a_turn_streams_as_events_with_every_stage(served, index):
+    await index.ingest(ragchat.Document("d", "Leave is 25 days a year."))
+    body = {"messages": [{"role": "user", "content": "How many days of leave?"}]}
+    answer = await served.http.post("/v1/ragchat/answer", json=body)
+    names = [line[7:] for line in answer.text.splitlines() if line.startswith("event: ")]
+    assert names[0] == "start"
+    assert names.index("stage") < names.index("sources") < names.index("text")
+    assert names[-1] == "end"
+
+
+async def test_a_closed_store_is_not_ready(serve, tmp_path):
+    async with ragchat.open_index(tmp_path / "kb.sqlite", embedder=None) as index:
+        served = await serve(index)
+    for path in ("/readyz", "/v1/documents"):
+        assert (await served.http.get(path)).status_code == 503
+
+
+async def test_hostile_requests_find_no_fault_and_no_way_out_of_their_scope(serve, index, caplog):
+    """No failure of our own, no word of what lies outside, nothing in the log, and it lives."""
+    caplog.set_level(logging.DEBUG)
+    secret_text = "zebra-outside-scope"
+    await index.ingest(ragchat.Document("out", secret_text, metadata={"team": "y"}))
+    (secret,), keys = ring({"scope": {"team": "x"}})
+    served = await serve(index, keys=keys)
+    inside = {"text": "inside words", "metadata": {}}
+    await served.http.put("/v1/documents/in", json=inside, headers=bearer(secret))
+    chance = random.Random(7)  # noqa: S311 - the same every time
+    for _ in range(400):
+        method, path, content, head = hostile(chance)
+        head |= bearer(secret) if chance.random() < 0.9 else {}
+        answer = await served.http.request(method, path, content=content, headers=head)
+        assert answer.status_code < 500, (method, path, content, answer.text)
+        assert secret_text not in answer.text
+        if answer.status_code >= 400 and method != "HEAD":
+            assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert (await served.http.get("/healthz")).status_code == 200
+    assert (await index.store.document("out", scope=ragchat.Filter())).text == secret_text
+    told = [r.getMessage() for r in caplog.records if r.name.startswith(("ragchat", "uvicorn"))]
+    assert not any(secret in line or "inside words" in line for line in told)
+
+
+def hostile(chance):
+    """Returns a request that was made to do harm: method, path, body, headers."""
+
+    def text():
+        made = "".join(chance.choices(string.printable + "é日🙂\u202e\0", k=chance.randint(0, 20)))
+        return chance.choice([made, "zebra", "out", "", "team", "y", "../out"])
+
+    def value(depth=0):
+        kinds = [text, lambda: chance.randint(-(10**20), 10**20), lambda: None]
+        kinds += [lambda: chance.choice([True, 1e308, -0.0])]
+        if depth < 3:
+            kinds += [lambda: [value(depth + 1) for _ in range(chance.randint(0, 3))]]
+            kinds += [lambda: {text(): value(depth + 1) for _ in range(chance.randint(0, 3))}]
+        return chance.choice(kinds)()
+
+    names = [
+        "messages",
+        "query",
+        "text",
+        "filter",
+        "top_k",
+        "ragchat",
+        "scope",
+        "corpus",
+        "metadata",
+        "stream",
+        "model",
+        "tools",
+        "title",
+        "source",
+        "root",
+    ]
+    body = {chance.choice(names): value() for _ in range(chance.randint(0, 5))}
+    turn = {"role": chance.choice(["user", "tool", "assistant", "x"]), "content": value()}
+    wide = chance.choice([{"team": "y"}, [{"key": "team", "op": "ne", "value": "x"}], value()])
+    good = [
+        body,
+        {**body, "messages": [turn]},
+        {"messages": [{"role": "user", "content": "zebra"}], "ragchat": {"filter": wide}},
+        {"query": "zebra", "filter": wide},
+        {"text": text(), "metadata": {"team": "y", text(): value()}},
+    ]
+    data = json.dumps(chance.choice(good)).encode()
+    if chance.random() < 0.2:
+        data = bytes(chance.choices(range(256), k=chance.randint(0, 40)))
+    ids = ["out", "in", "%2e%2e/out", "%00", "%ff", quote(text(), safe=""), "a" * 2000]
+    path = chance.choice(
+        [
+            "/v1/chat/completions",
+            "/v1/search",
+            f"/v1/documents/{chance.choice(ids)}",
+            f"/v1/documents/{chance.choice(ids)}?start={chance.randint(-9, 99)}&end=zzz",
+            "/v1/documents",
+            "/v1/ragchat/answer",
+            "/v1/ragchat/info",
+            "/v1/models/" + quote(text(), safe=""),
+            "/" + quote(text()),
+            "//v1/documents/out",
+            "/v1/../v1/documents/out",
+        ]
+    )
+    kinds = ["application/json", "text/plain", "multipart/form-data; boundary=x", "a" * 500]
+    head = {"content-type": chance.choice([kinds[0], kinds[0], *kinds])}
+    method = chance.choice(["GET", "POST", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+    return method, path, data, head
