@@ -29,6 +29,7 @@ from ragchat.cli.output import Face
 from ragchat.cli.records import heading, place
 from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import CommandFailed, opened, run
+from ragchat.cli.tracing import trace_record, trace_tree
 from ragchat.forms import degraded_records, passage_record, query_record
 from ragchat_retrieval.errors import RagchatError
 
@@ -78,6 +79,9 @@ def ask(
     verify: Annotated[
         bool, typer.Option("--verify", help="Also show for each sentence what supports it.")
     ] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Also show what ran, for how long, and what it took.")
+    ] = False,
     no_rerank: NoRerank = False,
     json: Json = False,
 ) -> None:
@@ -97,6 +101,7 @@ def ask(
         bounds=bounds,
         budget=max_context_tokens,
         check=verify,
+        trace=trace,
         reranked=not no_rerank,
     )
     run(work, face)
@@ -136,6 +141,7 @@ async def _ask(
     bounds: Filter,
     budget: int,
     check: bool,
+    trace: bool,
     reranked: bool,
 ) -> None:
     from ragchat.augment import ContextualAugmenter  # noqa: PLC0415 - --help stays quick
@@ -155,7 +161,7 @@ async def _ask(
         else:
             answer = await converse(face, prepared)
         checked = await verified(answer.text, prepared, opened_index) if check else None
-    show_sources(face, prepared, answer, model, checked)
+    show_sources(face, prepared, answer, model, checked, trace=trace)
 
 
 async def semantic(index: HybridIndex) -> Embedder | None:
@@ -263,8 +269,10 @@ def show_sources(
     answer: Answer,
     model: str | None,
     checked: Verification | None = None,
+    *,
+    trace: bool = False,
 ) -> None:
-    """Shows the sources that an answer cites and what supports it, or the whole as JSON."""
+    """Shows the sources that an answer cites, what supports it and what ran, or all as JSON."""
     retrieval = prepared.retrieval
     citations = retrieval.citations
     cited = citations.cited(answer.text)
@@ -285,6 +293,7 @@ def show_sources(
                 "verification": None if checked is None else verification_record(checked),
                 "queries": [query_record(query) for query in retrieval.queries],
                 "degraded": degraded_records(retrieval.degraded),
+                "trace": trace_record(retrieval.trace) if trace else None,
                 "note": NO_MODEL if model is None else None,
             }
         )
@@ -296,6 +305,9 @@ def show_sources(
         face.show(Text(place(passage), style="dim"), indent=4)
     if checked is not None:
         show_verification(face, checked, citations)
+    if trace:
+        face.line()
+        face.show(trace_tree(retrieval.trace))
     if unknown:
         face.note(f"the answer cites {unknown}: no such source")
     if model is None:

@@ -484,6 +484,35 @@ def test_the_documents_own_sentences_support_themselves(filled):
     assert filled.json("ask", "What do I pay for a lost item?")["verification"] is None
 
 
+def test_the_trace_is_a_tree_of_what_ran_also_when_it_is_piped(filled):
+    done = filled("ask", "What do I pay for a lost item?", "--trace")
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.split("\n\n")[-1].splitlines()
+    names = [line.lstrip("│├└─ ").split("  ")[0] for line in lines]
+    assert names[:2] == ["prepare", "transform"]
+    assert {"retrieve", "keyword", "augment"} <= set(names)
+    keyword = next(line for line in lines if "keyword" in line)
+    assert keyword.startswith(("│   ├── ", "│   └── "))
+    assert " ms" in keyword
+    assert "prepare" not in filled("ask", "What do I pay for a lost item?").stdout
+
+
+def test_the_trace_is_ascii_where_the_terminal_is(filled):
+    question = "What do I pay for a lost item?"
+    done = filled.process("ask", question, "--trace", PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert done.stdout.isascii()
+    assert "+-- transform" in done.stdout
+
+
+def test_the_trace_is_in_the_json_document_when_it_is_asked_for(filled):
+    trace = filled.json("ask", "What do I pay for a lost item?", "--trace")["trace"]
+    numbers = {stage["number"]: stage["stage"] for stage in trace["stages"]}
+    inside = {(s["stage"], numbers.get(s["parent"])) for s in trace["stages"]}
+    assert inside >= {("transform", None), ("retrieve", None), ("keyword", "retrieve")}
+    assert trace["seconds"] > 0
+    assert filled.json("ask", "What do I pay for a lost item?")["trace"] is None
+
+
 def test_a_key_in_the_environment_alone_sends_nothing_anywhere(filled):
     with LoopbackOpenAI() as server:
         env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
