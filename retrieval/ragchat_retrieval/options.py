@@ -159,10 +159,11 @@ class SearchOptions:
             return UNLIMITED
         return min(max(_LANE_FLOOR, _LANE_FACTOR * top_k), max(_LANE_CEILING, top_k))
 
-    @property
-    def reorders(self) -> bool:
-        """Whether anything after fusion looks further down the list than top_k."""
-        return self.rerank is not None or self.diversifies
+    def depth_of(self, top_k: int | None) -> int | None:
+        """Returns how many of the best after fusion can bear on the first top_k; None is all."""
+        if top_k is None or self.diversifies or self.neighbours:
+            return None
+        return top_k if self.rerank is None else self.rerank.depth_of(top_k)
 
     @property
     def diversifies(self) -> bool:

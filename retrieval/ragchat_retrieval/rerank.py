@@ -15,6 +15,7 @@ from ragchat_retrieval.values import Candidate, Query
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ragchat_retrieval.explain import Explanation
     from ragchat_retrieval.ports import Reranker
 
 
@@ -29,6 +30,9 @@ class RerankDefaults:
 
 
 _PLAIN = RerankDefaults()
+
+_COMPARED = 2
+"""The margin is that between the best two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +79,30 @@ class Rerank:
         Raises:
             MalformedRanking: The scores are not exactly one finite number in 0 … 1 each.
         """
-        defaults: RerankDefaults = getattr(self.scorer, "rerank_defaults", _PLAIN)
+        defaults, pool = self._defaults, self._pool_of(top_k)
         margin = defaults.margin if self.margin is None else self.margin
-        pool = self.pool
-        if pool is None and defaults.least_pool is not None:
-            pool = max(top_k or 0, defaults.least_pool)
         if not candidates or (margin is not None and _decided(candidates, margin)):
             return Reranked(tuple(candidates), 0)
         head, tail = list(candidates[:pool]), candidates[len(candidates[:pool]) :]
         scores = check_scores(await call_stage(self.scorer, query, head), len(head))
         weight = defaults.weight if self.weight is None else self.weight
         return _reordered(head, tail, scores, weight)
+
+    def depth_of(self, top_k: int) -> int | None:
+        """Returns how many of the best candidates bear on the first top_k; None is all."""
+        pool = self._pool_of(top_k)
+        return None if pool is None else max(pool, top_k, _COMPARED)
+
+    @property
+    def _defaults(self) -> RerankDefaults:
+        defaults: RerankDefaults = getattr(self.scorer, "rerank_defaults", _PLAIN)
+        return defaults
+
+    def _pool_of(self, top_k: int | None) -> int | None:
+        least = self._defaults.least_pool
+        if self.pool is None and least is not None:
+            return max(top_k or 0, least)
+        return self.pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +180,23 @@ def _reordered(
     ]
     order = sorted(range(len(head)), key=lambda i: -blended[i])  # stable: ties keep their order
     new = [
-        _moved(
-            head[i], blended[i], RerankExplanation(rank_in=i + 1, score=scores[i], rank_out=rank)
+        Candidate(
+            head[i].passage,
+            blended[i],
+            explain=_explained(head[i].explain, rank_in=i + 1, score=scores[i], rank_out=rank),
         )
         for rank, i in enumerate(order, start=1)
     ]
     # What was not scored comes after, so its score may not exceed that of anything before it.
     floor = min(blended)
-    new += [replace(candidate, score=min(candidate.score, floor)) for candidate in tail]
+    new += [Candidate(c.passage, min(c.score, floor), explain=c.explain) for c in tail]
     return Reranked(tuple(new), len(head), tuple(scores[i] for i in order))
 
 
-def _moved(candidate: Candidate, score: float, step: RerankExplanation) -> Candidate:
-    explain = candidate.explain
-    if explain is not None:
-        explain = replace(explain, rerank=step)
-    return replace(candidate, score=score, explain=explain)
+def _explained(
+    explain: Explanation | None, *, rank_in: int, score: float, rank_out: int
+) -> Explanation | None:
+    if explain is None:
+        return None
+    step = RerankExplanation(rank_in=rank_in, score=score, rank_out=rank_out)
+    return replace(explain, rerank=step)

@@ -93,9 +93,10 @@ class Searcher:
     ) -> tuple[Candidate, ...]:
         """Reads the passages of a ranking and runs the steps after fusion."""
         query = ranking.query
+        depth = options.depth_of(query.top_k)
         if run.watcher is not None:
             run.watcher.lanes(ranking, self.store)
-        depth = None if options.reorders or options.neighbours else query.top_k
+            depth = depth if options.rerank is None else None  # it sees the whole order after that
         passages = await self._read(ranking, depth)
         much = len(passages) > MANY or (options.explain and len(passages) > _FEW)
         candidates = await beside(much, _candidates, ranking, passages, options.explain)

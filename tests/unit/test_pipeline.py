@@ -19,6 +19,8 @@ from ragchat_retrieval.fusion import RRF
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
 from ragchat_retrieval.policy import Policy, Run, running
+from ragchat_retrieval.rerank import Rerank
+from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.values import Candidate, Document, Passage, Query
 
 
@@ -327,3 +329,34 @@ async def test_each_retriever_of_a_fallback_is_shown_its_own_text():
     query = Query("q", lexical="words", semantic="meaning")
     await RetrievalPipeline(fallback(Semantic(), lexical))(query)
     assert seen == ["meaning", "words"]
+
+
+async def test_only_passages_that_the_reranker_may_move_are_read():
+    read = []
+
+    class Store(MemoryStore):
+        async def get(self, passage_ids, *, scope):
+            read.append(len(passage_ids))
+            return await super().get(passage_ids, scope=scope)
+
+    index = await index_of(*(f"apple {n}" for n in range(30)), store=Store())
+
+    def score(query, pool):
+        return [n / len(pool) for n in range(len(pool))]
+
+    async def search(**options):
+        read.clear()
+        return await index.search("apple", **options)
+
+    every = await search(top_k=2, rerank=Rerank(score))
+    assert read == [30]
+    pooled = await search(top_k=2, rerank=Rerank(score, pool=5))
+    assert read == [5]
+    assert len(every) == len(pooled) == 2
+    assert len(await search(top_k=9, rerank=Rerank(score, pool=5))) == 9
+    assert read == [9]
+    # The margin compares the best two, however few are scored.
+    await search(top_k=1, rerank=Rerank(score, pool=1, margin=0.5))
+    assert read == [2]
+    await search(top_k=2, rerank=Rerank(score, pool=5), mmr=0.5)
+    assert read == [30]
