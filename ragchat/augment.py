@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -19,6 +18,8 @@ from ragchat.packing import pack
 from ragchat.prompts import Prompt
 from ragchat.tokens import TokenCounter, checked_counter, counted, counter_of
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.stages import beside
+from ragchat_retrieval.tokens import counts_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,11 +184,13 @@ class ContextualAugmenter:
     async def __call__(
         self, question: str, candidates: Sequence[Candidate], context: AugmentContext
     ) -> Augmentation:
-        """As `augment`; counting and foreign code run in a worker thread."""
-        counts = self.max_context_tokens or context.budget is not None
-        if not counts and self.formatter is passage_text:
-            return self.augment(question, candidates, context)
-        return await asyncio.to_thread(self.augment, question, candidates, context)
+        """As `augment`; much counting and foreign code run in a worker thread."""
+        foreign = self.formatter is not passage_text
+        if self.max_context_tokens or context.budget is not None:
+            size = sum(len(passage.text) for passage in _presentable(candidates, context)[0])
+            counters = (self._counter(context), context.count_tokens or counter_of(context.model))
+            foreign |= not all(counts_at_once(count, size) for count in counters)
+        return await beside(foreign, self.augment, question, candidates, context)
 
     def augment(
         self, question: str, candidates: Sequence[Candidate], context: AugmentContext

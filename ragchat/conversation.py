@@ -17,6 +17,7 @@ from ragchat.access import Foreign, read
 from ragchat.replies import strip_reasoning
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.text import clean_query
+from ragchat_retrieval.tokens import within
 
 if TYPE_CHECKING:
     from ragchat.tokens import TokenCounter
@@ -160,17 +161,19 @@ def window(
             return False
         if max_tokens is None or count is None:
             return True
-        return count("\n".join(render_message(history[index]) for index in chosen)) <= max_tokens
+        shown = "\n".join(render_message(history[index]) for index in chosen)
+        return within(shown, max_tokens, count)
 
-    # Bisection measures the whole kept text a few times only; what fits, fits with fewer messages.
+    # Most often everything fits, so that is tried first. Bisection measures the whole kept text a
+    # few times only; what fits, fits with fewer messages.
     older = movable[:first_forced]
-    low, high = 0, len(older)
+    low, middle, high = 0, 0, len(older)
     while low < high:
-        middle = (low + high) // 2
         if fits([*kept, *(index for unit in older[middle:] for index in unit)]):
             high = middle
         else:
             low = middle + 1
+        middle = (low + high) // 2
     kept += [index for unit in older[low:] for index in unit]
     return tuple(history[index] for index in sorted({*fixed, *kept}))
 

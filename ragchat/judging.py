@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ragchat.json_search import first_json
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.tokens import count_tokens
+from ragchat_retrieval.stages import beside
+from ragchat_retrieval.tokens import count_tokens, counts_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -69,37 +70,46 @@ class Batching:
         """
         limit = asyncio.Semaphore(self.concurrency)
 
-        async def judged(batch: Sequence[T]) -> list[V]:
+        async def judged(size: int, prompt: str) -> list[V]:
             async with limit:
-                reply = await ask(render(batch))
-            return parse(reply, len(batch))
+                reply = await ask(prompt)
+            return parse(reply, size)
 
-        batches = await asyncio.to_thread(self._batches, items, render)
-        return [verdict for verdicts in await gather(*map(judged, batches)) for verdict in verdicts]
+        if not items:
+            return []
+        whole = render(items)
+        much = not counts_at_once(self.count, len(whole))
+        batches = await beside(much, self._batches, items, render, whole)
+        works = (judged(size, prompt) for size, prompt in batches)
+        return [verdict for verdicts in await gather(*works) for verdict in verdicts]
 
     def _batches(
-        self, items: Sequence[T], render: Callable[[Sequence[T]], str]
-    ) -> list[Sequence[T]]:
-        """Cuts the items into runs whose finished prompts fit the budget."""
-        batches: list[Sequence[T]] = []
-        rest = list(items)
+        self, items: Sequence[T], render: Callable[[Sequence[T]], str], whole: str
+    ) -> list[tuple[int, str]]:
+        """Cuts the items into runs; returns how many each has, and its prompt within the budget."""
+        batches: list[tuple[int, str]] = []
+        rest, prompt = list(items), whole
         while rest:
-            size = self._fitting(rest, render)
-            batches.append(rest[:size])
-            rest = rest[size:]
+            batches.append(self._fitting(rest, render, prompt))
+            rest = rest[batches[-1][0] :]
+            prompt = render(rest) if rest else ""
         return batches
 
-    def _fitting(self, items: Sequence[T], render: Callable[[Sequence[T]], str]) -> int:
-        """Returns how many of the first items fit one prompt, at least 1."""
+    def _fitting(
+        self, items: Sequence[T], render: Callable[[Sequence[T]], str], whole: str
+    ) -> tuple[int, str]:
+        """Returns how many of the first items fit one prompt, at least 1, and that prompt."""
         low, high = 1, len(items)
-        middle = high
+        middle, prompt = high, whole
         while low < high:
-            if self.count(render(items[:middle])) <= self.max_prompt_tokens:
+            if self.count(prompt) <= self.max_prompt_tokens:
                 low = middle
             else:
                 high = middle - 1
-            middle = (low + high + 1) // 2
-        return low
+            if middle != (low + high + 1) // 2:
+                middle = (low + high + 1) // 2
+                prompt = render(items[:middle])
+        return low, prompt
 
 
 def by_index(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import SupportsIndex, TypeAlias
@@ -12,10 +13,13 @@ from typing import SupportsIndex, TypeAlias
 from ragchat.errors import InvalidContextBudget
 from ragchat_retrieval.policy import current_run
 from ragchat_retrieval.stages import is_async_callable
-from ragchat_retrieval.tokens import DEFAULT_ENCODING, can_count, count_tokens
+from ragchat_retrieval.tokens import DEFAULT_ENCODING, can_count, count_tokens, is_loaded
 
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text; sync."""
+
+_NAMER = "tiktoken"
+"""The package that tells encodings by the names of models."""
 
 _VENDORS = frozenset({"azure", "openai"})
 """Who serves OpenAI's models under their own names, as gateways write it: ``openai/gpt-5``."""
@@ -56,23 +60,34 @@ def counter_for(model: str | None) -> TokenCounting:
     return TokenCounting(count, encoding, estimated)
 
 
-def counter_of(model: str | None) -> TokenCounter:
-    """Returns a counter that counts as `model` does, chosen at the first count.
+def counter_of(model: str | None) -> ModelCounter:
+    """Returns a counter that counts as `model` does, chosen at the first count."""
+    return ModelCounter(model)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCounter:
+    """Counts as `model` does; in which encoding that is, is found out by the first count.
 
     For a model without a known encoding the counts are o200k_base's, and the current run's trace
     says so.
     """
-    chosen: list[TokenCounter] = []
 
-    def count(text: str) -> int:
-        if not chosen:
-            counting = counter_for(model)
-            chosen.append(counting.count)
-            if counting.estimated and (run := current_run()) is not None:
-                run.record.note(f"tokens estimated with {counting.encoding}")
-        return chosen[0](text)
+    model: str | None
 
-    return count
+    def __call__(self, text: str) -> int:
+        """Returns the number of tokens. Raises as `counter_for`."""
+        counting = counter_for(self.model)
+        if counting.estimated and (run := current_run()) is not None:
+            run.record.note(f"tokens estimated with {counting.encoding}")
+        return counting.count(text)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a count has nothing to load first; see `counts_at_once`."""
+        if _NAMER not in sys.modules:
+            return False
+        return is_loaded(_encoding_of(self.model or "") or DEFAULT_ENCODING)
 
 
 def counted(count: TokenCounter, text: str) -> int:

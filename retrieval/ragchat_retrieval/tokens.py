@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from ragchat_retrieval.errors import InvalidSetting, TokenizerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from tiktoken import Encoding
@@ -43,6 +43,12 @@ _ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken
 
 # Encodings that differ from another one in special tokens only, which never occur in ordinary text.
 _SAME_WORDS = {"o200k_harmony": "o200k_base", "p50k_edit": "p50k_base", "gpt2": "r50k_base"}
+
+
+_AT_ONCE = 50_000
+"""So many characters are counted in a tenth of a millisecond, or in one where words are rare."""
+
+_LOADED: set[str] = set()
 
 
 def count_tokens(text: str, encoding: str = DEFAULT_ENCODING) -> int:
@@ -99,6 +105,33 @@ def can_count(encoding: str) -> bool:
     return True
 
 
+def within(text: str, limit: int, count: Callable[[str], int] = count_tokens) -> bool:
+    """Says whether a text counts at most `limit` tokens. Raises as `count` does.
+
+    Our own count is not asked where it cannot be more: a token is one byte of UTF-8 at least.
+    """
+    if count is count_tokens and len(text.encode("utf-8", "surrogatepass")) <= limit:
+        return True
+    return count(text) <= limit
+
+
+def is_loaded(encoding: str = DEFAULT_ENCODING) -> bool:
+    """Says whether a count in `encoding` has no vocabulary to load, which takes a while."""
+    return _SAME_WORDS.get(encoding, encoding) in _LOADED
+
+
+def counts_at_once(count: Callable[[str], int], size: int) -> bool:
+    """Says whether counting belongs on the event loop, since a thread would cost more.
+
+    Args:
+        count: `count_tokens`, or a counter that tells by an attribute ``loaded`` whether it is as
+            fast as that one. Any other is foreign code, which may take its time.
+        size: Characters of the longest text that is counted.
+    """
+    loaded = is_loaded() if count is count_tokens else getattr(count, "loaded", False)
+    return loaded is True and size <= _AT_ONCE
+
+
 def repair(text: str) -> str:
     """Returns `text` as valid Unicode: surrogate pairs are joined, lone ones become U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -121,6 +154,7 @@ class _Toktok:
         except UnicodeEncodeError:
             repaired = [repair(text) for text in texts]
             counts = self._module.batch_count(repaired, self._encoding, threads=1)
+        _LOADED.add(self._encoding)
         return counts
 
     def truncate(self, text: str, limit: int) -> str:
@@ -156,7 +190,9 @@ def _counter(encoding: str) -> _Counter:
         if name in _COMPILED:
             remedy = f"install toktok-rs, or {remedy}"
         raise TokenizerUnavailable(encoding, remedy)
-    return _Tiktoken(importlib.import_module("tiktoken").get_encoding(name))
+    encoding_ = _Tiktoken(importlib.import_module("tiktoken").get_encoding(name))
+    _LOADED.add(name)
+    return encoding_
 
 
 def _file_is_present(name: str) -> bool:

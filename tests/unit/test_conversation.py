@@ -241,3 +241,15 @@ def test_a_window_keeps_the_limit_the_order_and_every_call_with_its_results(mess
     bounded = window(numbered, max_tokens=limit, count=words, keep_active=False)
     if any(message["role"] != "system" for message in bounded):
         assert words("\n".join(map(render_message, bounded))) <= limit
+
+
+def test_a_history_that_fits_is_measured_once():
+    counted = []
+
+    def count(text):
+        counted.append(text)
+        return len(text)
+
+    history = [{"role": "user", "content": f"turn {n}"} for n in range(9)]
+    assert window(history, max_tokens=1000, count=count, keep_active=False) == tuple(history)
+    assert len(counted) == 1

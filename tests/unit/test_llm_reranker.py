@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 
 import pytest
 from hypothesis import given
@@ -266,3 +267,19 @@ async def test_a_structured_model_gets_the_rankings_schema():
     score = LLMReranker(ChatModel(double.create, model="m", structured=True))
     await score(Query("q"), candidates("a"))
     assert double.calls[0]["response_format"]["json_schema"]["name"] == "ranking"
+
+
+async def test_a_pool_is_counted_on_the_loop_only_by_a_counter_that_is_ready():
+    threads = set()
+
+    def count(text):
+        threads.add(threading.current_thread())
+        return len(text)
+
+    stage, _ = reranker(ranking((0, 0.5), (1, 0.5)), count=count, max_prompt_tokens=10**6)
+    await stage(Query("q"), candidates("a", "b"))
+    assert threading.main_thread() not in threads
+
+    count.loaded = True
+    await stage(Query("q"), candidates("a", "b"))
+    assert threading.main_thread() in threads

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ragchat.tokens import TokenCounting, counter_for
+from ragchat.tokens import ModelCounter, TokenCounting, counter_for
 from ragchat_retrieval import tokens
 from ragchat_retrieval.errors import TokenizerUnavailable
 
@@ -70,3 +70,13 @@ def test_without_any_tokenizer_a_typed_error_comes_before_the_first_count(fresh,
     monkeypatch.setitem(sys.modules, "toktok", None)
     with pytest.raises(TokenizerUnavailable):
         counter_for("gpt-5")
+
+
+def test_a_counter_of_a_model_says_whether_its_vocabulary_is_loaded(monkeypatch):
+    count = ModelCounter("gpt-4")
+    monkeypatch.setattr(tokens, "_LOADED", set())
+    counter_for.cache_clear()
+    assert not count.loaded
+    assert count(JAPANESE) == 9
+    assert count.loaded
+    assert not ModelCounter("gpt-5").loaded

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from ragchat_retrieval import tokens
 from ragchat_retrieval.errors import InvalidSetting, TokenizerUnavailable
-from ragchat_retrieval.tokens import can_count, count_many, count_tokens, repair, truncate
+from ragchat_retrieval.tokens import (
+    can_count,
+    count_many,
+    count_tokens,
+    counts_at_once,
+    is_loaded,
+    repair,
+    truncate,
+    within,
+)
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)
 
@@ -151,3 +160,17 @@ def test_tiktoken_counts_where_its_own_file_is_present(no_toktok, monkeypatch):
     assert count_many(["ab", "abc", "\ud800", "<|endoftext|>"]) == [1, 2, 3, 13]
     assert truncate("abü", 2) == "ab"
     assert truncate("abü", 3) == "abü"
+
+
+@given(st.text(max_size=60), st.integers(0, 80))
+def test_a_text_is_within_a_limit_exactly_if_its_count_is(text, limit):
+    assert within(text, limit) == (count_tokens(text) <= limit)
+    assert within(text, limit, len) == (len(text) <= limit)
+
+
+def test_only_short_texts_and_counters_that_are_ready_are_counted_at_once():
+    count_tokens("loads")
+    assert is_loaded()
+    assert counts_at_once(count_tokens, 1000)
+    assert not counts_at_once(count_tokens, 10**6)
+    assert not counts_at_once(len, 1)
