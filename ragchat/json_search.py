@@ -52,17 +52,7 @@ def find_json(text: str) -> str | None:
     Fences and prose around it are ignored. A broken value is never repaired: the search goes on
     with the outermost complete value inside it, then behind it.
     """
-    position = 0
-    while opening := _OPENING.search(text, position):
-        reader = _Reader(opening.start())
-        while (token := _TOKEN.match(text, reader.position)) and reader.take(token):
-            pass
-        if reader.complete:
-            start, end = reader.complete[0]
-            return text[start:end]
-        # Brackets that are still open share the fault, so none of them needs a second look.
-        position = max(reader.position, opening.end())
-    return None
+    return _plain(text) or _searched(text)
 
 
 def first_json(
@@ -79,6 +69,43 @@ def first_json(
     if found is None:
         return None
     return json.loads(found, object_pairs_hook=pairs, parse_int=_integer)
+
+
+def _plain(text: str) -> str | None:
+    """Returns the first value if it is complete and cannot be too deep, else None.
+
+    That is the usual reply, and the decoder reads it ten times as fast as `_searched`.
+    """
+    opening = _OPENING.search(text)
+    if opening is None or text.count("{") + text.count("[") > MAX_DEPTH:
+        return None
+    try:
+        end = _DECODER.raw_decode(text, opening.start())[1]
+    except ValueError:
+        return None
+    return text[opening.start() : end]
+
+
+def _searched(text: str) -> str | None:
+    position = 0
+    while opening := _OPENING.search(text, position):
+        reader = _Reader(opening.start())
+        while (token := _TOKEN.match(text, reader.position)) and reader.take(token):
+            pass
+        if reader.complete:
+            start, end = reader.complete[0]
+            return text[start:end]
+        # Brackets that are still open share the fault, so none of them needs a second look.
+        position = max(reader.position, opening.end())
+    return None
+
+
+def _refuse(constant: str) -> JSONValue:
+    raise ValueError(constant)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+"""Takes neither NaN nor Infinity, which are no JSON."""
 
 
 class _Reader:

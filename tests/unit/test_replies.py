@@ -15,7 +15,14 @@ from ragchat.errors import (
     RefusedModelOutput,
     TruncatedModelOutput,
 )
-from ragchat.json_search import MAX_DEPTH, _Reader, find_json, first_json
+from ragchat.json_search import (
+    MAX_DEPTH,
+    _plain,
+    _Reader,
+    _searched,
+    find_json,
+    first_json,
+)
 from ragchat.replies import clean_text, lines, reply_text, strip_reasoning
 from ragchat.testing import as_object
 
@@ -224,6 +231,31 @@ def test_what_is_found_is_the_value_of_a_slow_reference(text):
             except ValueError:
                 continue
             assert find_json(plain) is not None
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *'{}[],:"\\ \n\x00',
+                '"a"',
+                "\\u00",
+                "1",
+                "-",
+                "01",
+                "2.5e3",
+                "NaN",
+                "-Infinity",
+                "null",
+            ]
+        ),
+        max_size=14,
+    ).map("".join)
+)
+def test_the_quick_way_to_a_value_gives_what_the_thorough_one_does(text):
+    quick = _plain(text)
+    assert quick is None or quick == _searched(text)
 
 
 @pytest.mark.parametrize("piece", ['["', "[", '{"a":', "[1,", '["\\"', '[" ', "{[", '"[', "]["])
