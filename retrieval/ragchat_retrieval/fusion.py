@@ -64,6 +64,10 @@ class Fused(NamedTuple):
     vector: float = 0.0
     title: float = 0.0
 
+    def rescored(self, score: float) -> Fused:
+        """Returns the same passage with another score."""
+        return Fused(self.passage_id, score, self.keyword, self.vector, self.title)
+
 
 @runtime_checkable
 class Fusion(Protocol):
@@ -205,7 +209,8 @@ def fuse_rankings(
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, id_ in enumerate(dict.fromkeys(ranking), start=1):
             scores[id_] = scores.get(id_, 0.0) + weight / (constant + rank)
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+    # As in `_ordered`, tuples need no key function.
+    return {id_: -score for score, id_ in sorted((-score, id_) for id_, score in scores.items())}
 
 
 def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:

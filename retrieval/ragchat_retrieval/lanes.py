@@ -122,7 +122,9 @@ class LaneSearch:
         if both:
             vector = [lane and lane.completed_by(k) for lane, k in zip(vector, known, strict=True)]
             keyword = await each(list(zip(asked, keyword, vector, strict=True)), self._completed)
-        titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
+        titles: list[Mapping[str, float] | None] = [None] * len(queries)
+        if isinstance(self.fusion, Weighted) and self.fusion.title > 0:
+            titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
         size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
         return await beside(size > MANY, self._fused, queries, keyword, vector, titles)
 
@@ -258,8 +260,6 @@ class LaneSearch:
         self, found: tuple[tuple[Query, Terms], LaneResult | None, LaneResult | None]
     ) -> Mapping[str, float] | None:
         """Returns how much of a query stands in the titles of what was found for it."""
-        if not (isinstance(self.fusion, Weighted) and self.fusion.title > 0):
-            return None
         (query, terms), *lanes = found
         ids = list(dict.fromkeys(id_ for lane in lanes if lane for id_, _ in lane.hits))
         if not ids or not terms:
@@ -324,11 +324,9 @@ def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
     if len(rankings) == 1:
         return first
     scores = fuse_wordings([ranking.ids for ranking in rankings])
-    known: dict[str, Fused] = {}
-    for ranking in rankings:
-        for item in ranking.fused:
-            known.setdefault(item.passage_id, item)
-    return replace(first, fused=[known[id_]._replace(score=s) for id_, s in scores.items()])
+    # In reverse, so that what the question itself says of a passage stands.
+    known = {item.passage_id: item for ranking in reversed(rankings) for item in ranking.fused}
+    return replace(first, fused=[known[id_].rescored(score) for id_, score in scores.items()])
 
 
 def _semantic(query: Query) -> str:
