@@ -16,7 +16,7 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_wordings
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.ports import term_counts
+from ragchat_retrieval.ports import SearchesVectors, term_counts
 from ragchat_retrieval.stages import beside
 from ragchat_retrieval.titles import title_shares
 from ragchat_retrieval.vectors import blend
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.policy import Run, StageName
@@ -202,7 +203,7 @@ class LaneSearch:
             embedded.set_result(vectors or [None] * len(queries))
         if vectors is None:
             return [None] * len(queries)
-        return await each(list(zip(queries, vectors, strict=True)), self._vector)
+        return await self._vectors(queries, vectors)
 
     async def _score(
         self,
@@ -224,6 +225,30 @@ class LaneSearch:
 
         vectors, lanes = await embedded, await lexical
         return await each(list(zip(queries, vectors, lanes, strict=True)), one)
+
+    async def _vectors(
+        self, queries: Sequence[Query], vectors: Sequence[Vector | None]
+    ) -> list[LaneResult | None]:
+        """Searches for all queries: at once where the store can and their bounds are the same."""
+        pairs = list(zip(queries, vectors, strict=True))
+        known = [vector for vector in vectors if vector is not None]
+        store, first = self.store, queries[0]
+        same = all(self._bounds(query) == self._bounds(first) for query in queries)
+        if not (len(known) > 1 and same and isinstance(store, SearchesVectors)):
+            return await each(pairs, self._vector)
+        rows = await self._stage(
+            "vector",
+            lambda: store.search_vectors(
+                known, self.limit(first), filter=first.filter, scope=first.scope
+            ),
+        )
+        if rows is None:
+            return [None if vector is not None else LaneResult(()) for vector in vectors]
+        found = iter(rows)
+        return [LaneResult(() if vector is None else next(found)) for vector in vectors]
+
+    def _bounds(self, query: Query) -> tuple[int, Filter, Filter]:
+        return self.limit(query), query.filter, query.scope
 
     async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
         query, vector = pair

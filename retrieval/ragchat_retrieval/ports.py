@@ -278,6 +278,22 @@ async def term_counts(store: Store, terms: Collection[str]) -> TermCounts | None
 
 
 @runtime_checkable
+class SearchesVectors(Protocol):
+    """What a store with a vector lane may offer besides: to search for several queries at once."""
+
+    async def search_vectors(
+        self,
+        vectors: Sequence[NDArray[np.float32]],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,
+    ) -> Sequence[Sequence[Hit]]:
+        """Returns what `search_vector` does for each of one or more vectors, in order."""
+        ...
+
+
+@runtime_checkable
 class SwappableStore(Protocol):
     """A store that can exchange two of its corpora in one step."""
 

@@ -331,6 +331,44 @@ async def test_each_retriever_of_a_fallback_is_shown_its_own_text():
     assert seen == ["meaning", "words"]
 
 
+def one_by_one(store: MemoryStore):
+    """A handle on the same corpus that offers no search for several vectors at once."""
+    kind = type("Plain", (MemoryStore,), {"search_vectors": None})
+    plain = kind()
+    plain._shared = store._shared
+    plain.search_vector = store.search_vector
+    return plain
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_wordings_of_one_question_are_searched_in_one_call_where_the_store_can(broken):
+    calls = []
+
+    class Store(MemoryStore):
+        async def search_vectors(self, vectors, limit, **bounds):
+            calls.append(len(vectors))
+            if broken:
+                raise ConnectionError
+            return await super().search_vectors(vectors, limit, **bounds)
+
+    texts = [f"apple {n}" for n in range(9)]
+    index = await index_of(*texts, store=Store(), embedder=HashingEmbedder(64))
+    options = {"expander": lambda q: [q.with_text("green")], "top_k": 4}
+    result = await index.retriever(policy=Policy(), **options)(Query("apple 3"))
+    assert calls == [2]
+    assert [d.stage for d in result.degraded] == (["vector"] if broken else [])
+    if not broken:
+        index.store = one_by_one(index.store)
+        assert list(await index.retriever(**options)(Query("apple 3"))) == list(result)
+
+
+async def test_questions_with_bounds_of_their_own_are_searched_one_by_one():
+    index = await index_of("red apple", "green apple", embedder=HashingEmbedder(64))
+    queries = [Query("apple", top_k=1), Query("apple", filter=Eq("id", "d1")), Query("apple")]
+    rows = await index.search_batch(queries)
+    assert rows == [await index.search(query) for query in queries]
+
+
 async def test_only_passages_that_the_reranker_may_move_are_read():
     read = []
 

@@ -300,25 +300,39 @@ class MemoryStore:
         scope: Filter,
     ) -> list[Hit]:
         """Returns the best passages by cosine similarity with a normalised vector."""
-        query = query_vector(vector)
-        return await self._ask(VectorSearch(query, limit, filter, scope), vector=query)
+        return (await self.search_vectors([vector], limit, filter=filter, scope=scope))[0]
+
+    async def search_vectors(
+        self,
+        vectors: Sequence[NDArray[np.float32]],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,
+    ) -> list[list[Hit]]:
+        """Returns what `search_vector` does for each vector; the vectors are read once for all."""
+        queries = [query_vector(vector) for vector in vectors]
+        search = VectorSearch(queries, limit, filter, scope)
+        return await self._ask(search, vectors=queries)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
     ) -> dict[str, float]:
         """Returns the cosine similarities of those given passages that have a vector."""
         query = query_vector(vector)
-        return await self._ask(VectorScores(query, passage_ids, scope), vector=query)
+        return await self._ask(VectorScores(query, passage_ids, scope), vectors=[query])
 
     # --- inside ---
 
     def _state(self) -> State:
         return self._shared.state(self._name)
 
-    async def _ask(self, question: Question[T], *, vector: NDArray[np.float32] | None = None) -> T:
-        """Answers a question; a query's vector is checked first."""
+    async def _ask(
+        self, question: Question[T], *, vectors: Sequence[NDArray[np.float32]] = ()
+    ) -> T:
+        """Answers a question; queries' vectors are checked first."""
         state = self._state()
-        if vector is not None:
+        for vector in vectors:
             check_query_vector(vector, state.identity.dimension if state.identity else None)
         snapshot = state.snapshot
         small = question.is_small(snapshot)

@@ -31,7 +31,7 @@ SMALL_TESTS = 2_000
 SMALL_IDS = 500
 _SMALL_ROWS = 200_000
 _SMALL_HITS = 2_000
-_SMALL_FLOATS = 2_000_000
+_SMALL_FLOATS = 4_000_000
 _SMALL_TERMS = 64
 
 
@@ -73,9 +73,9 @@ class TextSearch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorSearch:
-    """The best passages by cosine similarity with a normalised vector."""
+    """The best passages by cosine similarity with each of several normalised vectors."""
 
-    vector: NDArray[np.float32]
+    vectors: Sequence[NDArray[np.float32]]
     limit: int
     filter: Filter
     scope: Filter
@@ -83,14 +83,15 @@ class VectorSearch:
     def is_small(self, snapshot: Snapshot) -> bool:
         """Depends on the size of the matrix and on filters."""
         return (
-            snapshot.rows * (snapshot.dimension or 0) <= _SMALL_FLOATS
+            len(self.vectors) * snapshot.rows * (snapshot.dimension or 0) <= _SMALL_FLOATS
             and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
         )
 
-    def answer(self, snapshot: Snapshot) -> list[Hit]:
-        """Returns hits, best first."""
+    def answer(self, snapshot: Snapshot) -> list[list[Hit]]:
+        """Returns hits for each vector, best first."""
         mask = snapshot.mask(self.filter, self.scope)
-        return hits(snapshot, snapshot.search_vector(self.vector, self.limit, mask))
+        found = snapshot.search_vectors(np.stack(self.vectors), self.limit, mask)
+        return [hits(snapshot, each) for each in found]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -323,7 +323,9 @@ class SQLiteStore:
         """
         query = query_vector(vector)
         if self.vector_search == "float32":
-            return await self._ask(VectorSearch(query, limit, filter, scope), [], vector=query)
+            nothing: list[list[Hit]] = [[]]
+            search = VectorSearch([query], limit, filter, scope)
+            return (await self._ask(search, nothing, vector=query))[0]
         mirror = self._mirrors[self._corpus]
 
         def work(connection: sqlite3.Connection) -> list[Hit]:
