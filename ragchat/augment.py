@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ragchat.citations import Citations
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ragchat.citations import CitationLedger
     from ragchat.evidence import Encoding
     from ragchat_retrieval.values import Candidate, Passage
+
+_KEPT = 4
+"""Evidence blocks that are kept with their counts: the one that is chosen was measured lately."""
 
 Formatter: TypeAlias = "Callable[[Passage], str]"
 """Renders the content of a passage."""
@@ -214,7 +218,8 @@ class ContextualAugmenter:
             return Augmentation(self._without_evidence(question, context))
         contents = [self._content(passage) for passage in passages]
 
-        def block(indices: Sequence[int]) -> str:
+        @lru_cache(_KEPT)
+        def block(indices: tuple[int, ...]) -> str:
             numbers = _numbers([passages[index] for index in indices], context.ledger)
             numbered = [
                 Evidence(number, passages[index], contents[index])
@@ -222,29 +227,32 @@ class ContextualAugmenter:
             ]
             return encode(_arranged(numbered, self.order), self.encoding)
 
-        def cost(index: int) -> int:
-            return counted(self._counter(context), contents[index])
+        @lru_cache(_KEPT)
+        def count(text: str) -> int:
+            return counted(self._counter(context), text)
 
-        chosen: Sequence[int] = range(len(passages))
+        def cost(index: int) -> int:
+            return count(contents[index])
+
+        chosen = tuple(range(len(passages)))
         tokens = None
-        if limits := self._limits(question, context):
+        if limits := self._limits(question, context, count):
             meter = _Meter(limits, block)
-            chosen = pack(len(passages), meter.limit, measure=meter.measure, cost=cost)
+            chosen = tuple(pack(len(passages), meter.limit, measure=meter.measure, cost=cost))
             if not chosen or chosen[0] >= new > 0:
                 raise ContextBudgetExceeded(meter.limit, smallest=meter.smallest)
-            tokens = counted(self._counter(context), block(chosen))
+            tokens = count(block(chosen))
         text = self._with_evidence(question, block(chosen))
         presented = [passages[index] for index in chosen]
         numbers = _numbers(presented, context.ledger)
         citations = Citations(dict(zip(numbers, presented, strict=True)))
         return Augmentation(text, citations, tokens=tokens)
 
-    def _limits(self, question: str, context: AugmentContext) -> list[_Limit]:
+    def _limits(self, question: str, context: AugmentContext, count: TokenCounter) -> list[_Limit]:
         """Returns what a block is held to: its own limit, and the room that the request has."""
         limits: list[_Limit] = []
         if self.max_context_tokens:
-            count = self._counter(context)
-            limits.append((self.max_context_tokens, lambda block: counted(count, block)))
+            limits.append((self.max_context_tokens, count))
         if context.budget is not None:
             added = _added(question, context)
             limits.append(
@@ -302,7 +310,7 @@ _Limit: TypeAlias = "tuple[int, Callable[[str], int]]"
 class _Meter:
     """Measures blocks for the packer against one limit or two, each block once."""
 
-    def __init__(self, limits: Sequence[_Limit], block: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, limits: Sequence[_Limit], block: Callable[[tuple[int, ...]], str]) -> None:
         self._limits = limits
         self._block = block
         self._measured: dict[tuple[int, ...], int] = {}
