@@ -3,8 +3,8 @@
     python benchmarks/memory.py --data FOLDER [--size 100k]
 
 The folder is that of ``speed.py``. A process first imports everything and notes what is resident;
-then it writes the corpus a thousand documents at a time, or opens the file that another process
-wrote, lets go of what it wrote from, searches a hundred times, and is measured again. Memory of its
+then it writes the corpus a thousand documents at a time, each read when its turn comes, or opens
+the file that another process wrote, searches a hundred times, and is measured again. Memory of its
 own and pages mapped from files are told apart: the system takes the latter back when it needs them,
 and processes that read the same file share them. What a write needed and freed counts as long as
 the C library keeps it; the last column shows what is left once it gives that back.
@@ -16,16 +16,21 @@ import argparse
 import asyncio
 import ctypes
 import gc
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from speed import TOP, Given, revisions
 
 import ragchat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CASES = ("memory, written", "sqlite, written", "sqlite, opened")
 BATCH = 1000
@@ -40,6 +45,15 @@ def resident() -> tuple[float, float]:
     return own, mapped
 
 
+def one_by_one(path: Path) -> Iterator[str]:
+    """Yields the texts of a JSON list without having all at a time, which would leave holes."""
+    text = path.read_text(encoding="utf-8")
+    decoder, at = json.JSONDecoder(), text.index("[") + 1
+    while (at := text.find('"', at)) >= 0:
+        found, at = decoder.raw_decode(text, at)
+        yield found
+
+
 async def measured(case: str, folder: Path, size: str, path: Path) -> None:
     """Prints the row of one case."""
     store = ragchat.MemoryStore() if case.startswith("memory") else ragchat.SQLiteStore(path)
@@ -49,12 +63,13 @@ async def measured(case: str, folder: Path, size: str, path: Path) -> None:
     gc.collect()
     before = resident()
     if case.endswith("written"):
-        texts = json.loads((folder / f"passages-{size}.json").read_text(encoding="utf-8"))
-        vectors = np.load(folder / f"vectors-{size}.npy")
-        for low in range(0, len(texts), BATCH):
-            part = slice(low, low + BATCH)
-            await index.replace(*revisions(texts[part], vectors[part], first=low))
-        del texts, vectors
+        vectors = np.load(folder / f"vectors-{size}.npy", mmap_mode="r")
+        texts = one_by_one(folder / f"passages-{size}.json")
+        low = 0
+        while part := list(itertools.islice(texts, BATCH)):
+            await index.replace(*revisions(part, np.array(vectors[low : low + BATCH]), first=low))
+            low += len(part)
+        del texts, vectors, part
     for question in questions[:SEARCHES]:
         await index.search(question, top_k=TOP, candidates=TOP)
     gc.collect()

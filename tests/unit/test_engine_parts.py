@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragchat_retrieval.engine.growing import Growing
+from ragchat_retrieval.engine import Batch, Engine, release
+from ragchat_retrieval.engine.growing import Growing, room
+from ragchat_retrieval.engine.matrix import BLOCK
+from ragchat_retrieval.engine.segment import Segment
 from ragchat_retrieval.engine.select import ranked, top
 from ragchat_retrieval.engine.strings import StringTable, Vocabulary
 
@@ -83,6 +88,78 @@ def test_what_a_failed_write_appended_is_overwritten() -> None:
     assert growing.extended(2, np.array([3])).tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.object_])
+@pytest.mark.parametrize("size", [3, 2**20])
+def test_room_can_be_filled_whatever_its_size(size: int, dtype: type[np.generic]) -> None:
+    array = room((size, 2), dtype)
+    array[:] = 7
+    assert array.shape == (size, 2)
+    assert array.dtype == dtype
+    assert (array == 7).all()
+    assert array[1:].base is array
+
+
+def test_releasing_an_array_with_pages_of_its_own_keeps_its_values() -> None:
+    array = room((2**20,), np.float32)
+    array[:] = 7
+    release(array[10:])
+    array.flags.writeable = False
+    release(array)
+    assert (array == 7).all()
+
+
+@given(st.lists(st.lists(st.dictionaries(st.integers(0, 40), st.integers(1, 300))), min_size=1))
+def test_merged_segments_hold_the_postings_of_all(
+    parts: list[list[dict[int, int]]],
+) -> None:
+    """Whatever the number of postings that are merged at a time."""
+    segments, start, expected = [], 0, []
+    for part in parts:
+        triples = sorted(
+            (term, start + row, count)
+            for row, counts in enumerate(part)
+            for term, count in counts.items()
+        )
+        terms = sorted({term for term, _, _ in triples})
+        offsets = np.searchsorted([term for term, _, _ in triples], terms)
+        numbers = [np.array([t[at] for t in triples], np.int32) for at in (1, 2)]
+        segments.append(
+            Segment(
+                start,
+                start + len(part),
+                StringTable.of([f"p{start + row}" for row in range(len(part))]),
+                np.array(terms, np.int32),
+                np.append(offsets, len(triples)).astype(np.int64),
+                numbers[0],
+                numbers[1].astype(np.uint16),
+            )
+        )
+        start += len(part)
+        expected += triples
+    expected.sort()
+    for together in (1, 5, 2**18):
+        with patch("ragchat_retrieval.engine.segment._TOGETHER", together):
+            merged = Segment.merged(segments)
+        present = np.repeat(merged.terms, np.diff(merged.offsets)).tolist()
+        found = zip(present, merged.rows.tolist(), merged.counts.tolist(), strict=True)
+        assert list(found) == expected
+        assert (np.diff(merged.terms) > 0).all()
+        assert merged.ids.all() == [f"p{row}" for row in range(start)]
+
+
+def test_compacting_without_removals_copies_no_vectors_until_blocks_are_many() -> None:
+    engine = Engine()
+    for number in range(30):
+        size = BLOCK if number == 0 else 1
+        vectors = np.full((size, 2), number, np.float32)
+        before = engine.apply(add=_batch(number * BLOCK, size, vectors))
+        compacted = engine.compact()
+        kept = compacted.matrix.blocks
+        assert kept is before.matrix.blocks or len(kept) <= 2
+        assert np.array_equal(np.concatenate(kept), np.concatenate(before.matrix.blocks))
+    assert len(kept) < 15
+
+
 SCORES = st.lists(st.integers(-3, 6).map(float), max_size=60)
 
 
@@ -123,3 +200,17 @@ def test_names_are_asked_only_where_scores_are_equal() -> None:
     rows, _ = ranked(np.arange(5), np.array([1.0, 5.0, 3.0, 3.0, 2.0]), 3, names_of)
     assert rows.tolist() == [1, 2, 3]
     assert asked == [2, 3]
+
+
+def _batch(first_key: int, size: int, vectors: np.ndarray) -> Batch:
+    ids = [f"p{first_key + row}" for row in range(size)]
+    return Batch(
+        keys=range(first_key, first_key + size),
+        ids=ids,
+        document_ids=ids,
+        titles=[None] * size,
+        sources=[None] * size,
+        metadata=[{}] * size,
+        terms=[{"word": 1}] * size,
+        vectors=vectors,
+    )

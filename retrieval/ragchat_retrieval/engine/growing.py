@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+_OWN_PAGES = 2**20
+"""Bytes from which an array has pages of its own."""
+
+_HUGE_PAGES = 2**22
+"""Bytes from which numpy asks for huge pages, which a matrix product is faster on."""
+
+
+def room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Returns an array to be filled, for values that are kept for long.
+
+    A large one has pages of its own, which go back to the system when nobody uses it any more. The
+    C library would keep them, in holes between what is still used.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < _OWN_PAGES or kind.hasobject or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.empty(shape, kind)
+    try:
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:  # too many mappings, or no memory, which numpy knows how to say
+        return np.empty(shape, kind)
+    if size >= _HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system that has none
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.ndarray(shape, kind, buffer=pages)
 
 
 class Growing(Generic[Scalar]):
@@ -38,7 +67,7 @@ class Growing(Generic[Scalar]):
         """
         end = at + len(values)
         if end > len(self._array) or not self._array.flags.writeable:
-            grown = np.empty(max(end, at + at // 4, 16), self._array.dtype)
+            grown = room((max(end, at + at // 4, 16),), self._array.dtype)
             grown[:at] = self._array[:at]
             self._array = grown
         self._array[at:end] = values

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragchat_retrieval.engine.growing import Growing
+from ragchat_retrieval.engine.growing import Growing, room
 from ragchat_retrieval.engine.select import top
 from ragchat_retrieval.quantization import quantize
 
@@ -29,6 +29,9 @@ BLOCK = 8192
 """Most rows of a block that grows, about 12 MiB at 384 dimensions."""
 
 _SMALL_BLOCK = 64
+_MANY_BLOCKS = 8
+"""Beyond so many more than twice those that are needed, blocks are put together."""
+
 _GATHER = 1024
 """Rows gathered or scored at a time, so that copies stay in the cache."""
 
@@ -231,15 +234,14 @@ class MatrixWriter:
         else:
             used = len(last)
         if used + len(vectors) > BLOCK:
-            room = BLOCK - used
-            filled = self._stored(blocks, vectors[:room]) if room else blocks
+            fitting = BLOCK - used
+            filled = self._stored(blocks, vectors[:fitting]) if fitting else blocks
             self._spare = None
-            return self._stored(filled, vectors[room:])
+            return self._stored(filled, vectors[fitting:])
         needed = used + len(vectors)
         if spare is None or used == 0 or needed > len(spare):
-            grown = np.empty(
-                (min(BLOCK, max(2 * needed, _SMALL_BLOCK)), vectors.shape[1]), vectors.dtype
-            )
+            size = min(BLOCK, max(2 * needed, _SMALL_BLOCK))
+            grown = room((size, vectors.shape[1]), vectors.dtype)
             grown[:used] = last[:used]
             self._spare = spare = grown
         spare[used:needed] = vectors
@@ -248,17 +250,24 @@ class MatrixWriter:
     @staticmethod
     def compacted(matrix: Matrix, kept: NDArray[np.int64]) -> Matrix:
         """Returns a matrix of only these rows, ascending, renumbered."""
+        few = len(matrix.blocks) <= _MANY_BLOCKS + 2 * len(matrix.rows) // BLOCK
+        if len(kept) == len(matrix.positions) and few:
+            return matrix
         places = matrix.positions[kept].astype(np.int64)
         with_vector = np.flatnonzero(places >= 0)
         positions = np.full(len(kept), -1, np.int32)
         positions[with_vector] = np.arange(len(with_vector))
         places = places[with_vector]
-        blocks = tuple(
-            matrix.kept(places[low : low + BLOCK]) for low in range(0, len(places), BLOCK)
-        )
+        blocks = []
+        for low in range(0, len(places), BLOCK):
+            part = places[low : low + BLOCK]
+            block = room((len(part), matrix.dimension or 0), matrix.blocks[0].dtype)
+            for first in range(0, len(part), _GATHER):
+                block[first : first + _GATHER] = matrix.kept(part[first : first + _GATHER])
+            blocks.append(block)
         rows = with_vector.astype(np.int32)
         scales = None if matrix.scales is None else matrix.scales[places]
-        return Matrix(matrix.dimension, positions, rows, blocks, matrix.largest, scales)
+        return Matrix(matrix.dimension, positions, rows, tuple(blocks), matrix.largest, scales)
 
 
 def empty_matrix(*, quantized: bool = False) -> Matrix:

@@ -7,21 +7,26 @@ logarithm of the number of passages) and each posting is copied as few times.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ragchat_retrieval.engine.batch import Postings
+from ragchat_retrieval.engine.growing import room
 from ragchat_retrieval.engine.strings import StringTable
 from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from ragchat_retrieval.engine.batch import Batch
     from ragchat_retrieval.engine.strings import Vocabulary
+
+_TOGETHER = 2**18
+"""Postings put in their places at a time, so that what this takes in memory is small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,19 +78,33 @@ class Segment:
     @classmethod
     def merged(cls, segments: Sequence[Segment]) -> Segment:
         """Merges neighbours, in ascending order of their rows."""
-        present = [np.repeat(s.terms, np.diff(s.offsets)) for s in segments]
-        flat = np.concatenate(present)
-        # Stable: within a term, earlier segments and so lower rows stay first.
-        order = np.argsort(flat, kind="stable")
-        terms, offsets = _runs(flat[order])
+        size = sum(len(segment.rows) for segment in segments)
+        rows = room((size,), np.int32)
+        counts = room((size,), np.result_type(*(segment.counts for segment in segments)))
+        terms, lengths = [], []
+        done = 0
+        for bounds in _parts(segments):
+            pairs = list(zip(segments, bounds, strict=True))
+            flat = np.concatenate(
+                [np.repeat(s.terms[a:b], np.diff(s.offsets[a : b + 1])) for s, (a, b) in pairs]
+            )
+            # Stable: within a term, earlier segments and so lower rows stay first.
+            order = np.argsort(flat, kind="stable")
+            there = slice(done, done := done + len(flat))
+            spans = [(s, slice(s.offsets[a], s.offsets[b])) for s, (a, b) in pairs]
+            rows[there] = np.concatenate([s.rows[span] for s, span in spans])[order]
+            counts[there] = np.concatenate([s.counts[span] for s, span in spans])[order]
+            present, offsets = _runs(flat[order])
+            terms.append(present)
+            lengths.append(np.diff(offsets))
         return cls(
             segments[0].start,
             segments[-1].stop,
             StringTable.joined([segment.ids for segment in segments]),
-            terms,
-            offsets,
-            np.concatenate([segment.rows for segment in segments])[order],
-            np.concatenate([segment.counts for segment in segments])[order],
+            np.concatenate(terms),
+            np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64),
+            rows,
+            counts,
         )
 
     def compacted(self, renumbered: NDArray[np.int32], start: int) -> Segment:
@@ -146,6 +165,18 @@ def _postings(batch: Batch, vocabulary: Vocabulary) -> Postings:
     table, lengths = tabulated(terms)
     ids = vocabulary.assign(table.names)
     return Postings(lengths, ids[table.numbers], table.counts)
+
+
+def _parts(segments: Sequence[Segment]) -> Iterator[list[tuple[int, int]]]:
+    """Yields what is merged at a time: a half-open range of the terms of each segment.
+
+    Those of the longest segment hold about as many postings each.
+    """
+    longest = max(segments, key=lambda segment: len(segment.rows))
+    wanted = np.arange(_TOGETHER, len(longest.rows), _TOGETHER)
+    bounds = np.unique(longest.terms[longest.offsets[:-1].searchsorted(wanted, "right") - 1])
+    cuts = [[0, *s.terms.searchsorted(bounds).tolist(), len(s.terms)] for s in segments]
+    yield from map(list, zip(*map(pairwise, cuts), strict=True))
 
 
 def _runs(ascending: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -201,7 +201,7 @@ def _compacted(now: Snapshot) -> Snapshot:
     return Snapshot(
         segments=segments,
         vocabulary=now.vocabulary.pruned(used),
-        columns=now.columns.compacted(kept),
+        columns=now.columns if len(kept) == now.rows else now.columns.compacted(kept),
         matrix=MatrixWriter.compacted(now.matrix, kept),
         all_keys=now.all_keys[kept],
         lengths=now.lengths[kept],
