@@ -71,6 +71,20 @@ def test_a_vocabulary_goes_on_from_a_table(count: int) -> None:
     assert dict(zip(table.all(), ids.tolist(), strict=True)) == {"x": 7, "y": 3, "new": 8}
 
 
+@pytest.mark.parametrize("again", [{"new": 8}, {"x": 9, "new": 8}])
+def test_a_named_vocabulary_knows_its_terms_in_any_form(again: dict[str, int]) -> None:
+    """Whatever was named last, before and after each table that is made for a file."""
+    vocabulary = Vocabulary(named=True)
+    expected: dict[str, int] = {}
+    for names in ({"x": 7, "y": 3}, {}, again, {"ź": 0}):
+        vocabulary.name(names)
+        expected |= names
+        for _ in range(2):
+            assert vocabulary.lookup([*expected, "z"]).tolist() == [*expected.values(), -1]
+            table, ids = vocabulary.table()
+            assert dict(zip(table.all(), ids.tolist(), strict=True)) == expected
+
+
 @given(st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=8))
 def test_views_of_a_growing_array_never_change(parts: list[list[int]]) -> None:
     growing = Growing(np.zeros(0, np.int64))

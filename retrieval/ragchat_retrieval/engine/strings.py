@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -142,7 +142,7 @@ class Vocabulary:
         named: Whether the ids are the caller's, who may use any of them again.
     """
 
-    __slots__ = ("_base", "_base_ids", "_next", "_own", "named")
+    __slots__ = ("_next", "_parts", "named")
 
     def __init__(
         self,
@@ -151,17 +151,15 @@ class Vocabulary:
         *,
         named: bool = False,
     ) -> None:
-        self._base = base
-        self._base_ids = np.zeros(0, np.int32) if base_ids is None else base_ids
-        self._next = int(self._base_ids.max()) + 1 if len(self._base_ids) else 0
-        self._own = _Assigned(self)
+        ids = np.zeros(0, np.int32) if base_ids is None else base_ids
+        # Replaced as one, so that a reader finds a term in the table or in the dict.
+        self._parts = _Parts(_Assigned(self), base, ids)
+        self._next = int(ids.max()) + 1 if len(ids) else 0
         self.named = named
 
     def lookup(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """Returns the ids of terms, −1 for unknown ones."""
-        # Read before the dict: what a writer moves from one to the other is in the dict by then.
-        base, base_ids = self._base, self._base_ids
-        own = self._own
+        own, base, base_ids = self._parts
         found = np.array([dict.get(own, term, -1) for term in terms], np.int64)
         if len(base):
             missing = np.flatnonzero(found < 0)
@@ -173,12 +171,12 @@ class Vocabulary:
         """Returns the ids of terms, giving new ids to unknown ones."""
         if len(terms) > _LOADED_BEYOND:
             self._load()
-        return np.fromiter(map(self._own.__getitem__, terms), np.int32, len(terms))
+        return np.fromiter(map(self._parts.own.__getitem__, terms), np.int32, len(terms))
 
     def name(self, names: Mapping[str, int]) -> None:
         """Takes ids that the caller has given to terms."""
         self.named = True
-        self._own.update(names)
+        self._parts.own.update(names)
         self._next = max(self._next, max(names.values(), default=-1) + 1)
 
     def pruned(self, used: NDArray[np.int32]) -> Vocabulary:
@@ -187,35 +185,49 @@ class Vocabulary:
         Args:
             used: Ids that occur, ascending.
         """
-        if self.named or len(self._own) + len(self._base) <= 2 * len(used) + 1024:
+        if self.named or len(self._parts.own) + len(self._parts.base) <= 2 * len(used) + 1024:
             return self
         self._load()
         occurs = set(used.tolist())
         result = Vocabulary()
-        result._own.update((term, id_) for term, id_ in self._own.items() if id_ in occurs)
+        own = self._parts.own
+        result._parts.own.update((term, id_) for term, id_ in own.items() if id_ in occurs)
         result._next = self._next  # ids are never given twice
         return result
 
     def table(self) -> tuple[StringTable, NDArray[np.int32]]:
-        """Returns all terms with their ids, for a file."""
-        self._load()
-        own = self._own
-        return StringTable.of(list(own)), np.fromiter(own.values(), np.int32, len(own))
+        """Returns all terms with their ids, for a file.
+
+        Terms that the caller named are kept in this form from now on: only readers ask for them, a
+        few at a time, and it takes a sixth of the memory.
+        """
+        own, base, base_ids = self._parts
+        if (base.first([_utf8(term) for term in own]) >= 0).any():  # the dict knows better
+            self._load()
+            own, base, base_ids = self._parts
+        names, ids = StringTable.of(list(own)), np.fromiter(own.values(), np.int32, len(own))
+        if len(base):
+            names, ids = StringTable.joined([base, names]), np.concatenate([base_ids, ids])
+        if self.named:
+            self._parts = _Parts(_Assigned(self), names, ids)
+        return names, ids
 
     def _load(self) -> None:
         """Moves what the file holds into the dict, which is faster to ask and costs more memory."""
-        if len(self._base):
+        own, base, base_ids = self._parts
+        if len(base):
             whole = _Assigned(self)
-            whole.update(zip(self._base.all(), self._base_ids.tolist(), strict=True))
-            whole.update(self._own)
-            self._own, self._base = whole, EMPTY
+            whole.update(zip(base.all(), base_ids.tolist(), strict=True))
+            whole.update(own)
+            self._parts = _Parts(whole, EMPTY, base_ids[:0])
 
     def new_id(self, term: str) -> int:
         """Returns the id of a term that was not asked for yet, from the file or a new one."""
-        if len(self._base):
-            at = int(self._base.first([term.encode()])[0])
+        _, base, base_ids = self._parts
+        if len(base):
+            at = int(base.first([term.encode()])[0])
             if at >= 0:
-                return int(self._base_ids[at])
+                return int(base_ids[at])
         self._next += 1
         return self._next - 1
 
@@ -237,3 +249,11 @@ class _Assigned(dict[str, int]):
     def __missing__(self, term: str) -> int:
         self[term] = id_ = self._vocabulary.new_id(term)
         return id_
+
+
+class _Parts(NamedTuple):
+    """Where a vocabulary has its terms; what the dict says of one counts."""
+
+    own: _Assigned
+    base: StringTable
+    base_ids: NDArray[np.int32]

@@ -129,10 +129,18 @@ class Database:
         return await self._lane(write=True).run(whole)
 
     def later(self, work: Callable[[], object]) -> None:
-        """Queues `work`, behind the writes if there were any; a closed file ignores it."""
+        """Queues `work`, behind the writes if there were any; a closed file ignores it.
+
+        So much was written before that the pages SQLite has cached for writing go back, too.
+        """
+
+        def whole(connection: sqlite3.Connection) -> None:
+            work()
+            connection.execute("PRAGMA shrink_memory")
+
         with suppress(StoreClosed, RuntimeError):
             lane = self._writer or self._lane(write=False)
-            lane.submit(lambda _: work())
+            lane.submit(whole)
 
     async def close(self, last: Callable[[sqlite3.Connection], object]) -> None:
         """Waits for what runs, runs `last` if anything ran before, and closes all connections."""
