@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragchat_retrieval.stores.packed import PackedDocument
+from ragchat_retrieval.stores.packed import PackedDocument, Sharing
 from ragchat_retrieval.values import Document, Lines, Passage, Revision, Span
 
 TEXT = "abc déf 喝茶 👩‍🔬 ghi"
@@ -44,15 +44,16 @@ def revisions(draw: st.DrawFn) -> Revision:
                 digest=draw(st.sampled_from([document.digest, "", "other"])),
             )
         )
-    return Revision(document=document, passages=tuple(passages), fingerprint="f")
+    fingerprint = draw(st.sampled_from(["", "f", "0a", "0A", "0 a", document.digest]))
+    return Revision(document=document, passages=tuple(passages), fingerprint=fingerprint)
 
 
 @given(revisions(), st.integers(0, 1000))
 def test_every_passage_comes_back_as_it_was(revision: Revision, first_key: int) -> None:
     """Field by field and type by type, whether it is kept by its numbers or whole."""
-    packed = PackedDocument.of(revision, first_key)
+    packed = PackedDocument.of(revision, first_key, Sharing())
     assert packed.document is revision.document
-    assert (packed.fingerprint, packed.size) == ("f", len(revision.passages))
+    assert (packed.fingerprint, packed.size) == (revision.fingerprint, len(revision.passages))
     for key, passage in enumerate(revision.passages, first_key):
         back = packed.passage(key, passage.id)
         assert back == passage
@@ -70,5 +71,17 @@ def test_a_slice_of_the_document_keeps_no_text_of_its_own(*, regular: bool) -> N
         span=Span(4, 7),
         digest=document.digest,
     )
-    packed = PackedDocument.of(Revision(document=document, passages=(passage,)), 0)
+    packed = PackedDocument.of(Revision(document=document, passages=(passage,)), 0, Sharing())
     assert (not packed.own) is regular
+
+
+@given(st.lists(st.sampled_from(METADATA), max_size=9))
+def test_documents_share_metadata_only_where_it_is_the_same(drawn: list[dict[str, Any]]) -> None:
+    """Equal in type too: True, 1 and 1.0 are kept apart."""
+    sharing = Sharing()
+    given_ = [Document(f"d{n}", TEXT, metadata=metadata) for n, metadata in enumerate(drawn)]
+    shared = [sharing(document) for document in given_]
+    assert shared == given_
+    assert [typed(document.metadata) for document in shared] == [*map(typed, drawn)]
+    kinds = {str(typed(metadata)) for metadata in drawn}
+    assert len({id(document.metadata) for document in shared}) == len(kinds)

@@ -17,7 +17,7 @@ from ragchat_retrieval.errors import (
     UnknownCorpus,
 )
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
-from ragchat_retrieval.stores.packed import PackedDocument
+from ragchat_retrieval.stores.packed import PackedDocument, Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -187,10 +187,11 @@ def _batch(first_key: int, revisions: Sequence[Revision]) -> Batch:
     terms: list[Mapping[str, int]] = []
     vectors: list[NDArray[np.float32]] = []
     has_vector: list[bool] = []
+    sharing = Sharing()
     dimension = next((r.vectors.shape[1] for r in revisions if r.vectors is not None), None)
     for revision in revisions:
         size = len(revision.passages)
-        packed = PackedDocument.of(revision, first_key + len(passages))
+        packed = PackedDocument.of(revision, first_key + len(passages), sharing)
         payload += [packed] * size
         passages += revision.passages
         terms += revision.terms or ()

@@ -7,10 +7,10 @@ text is kept once, with the document. Any other passage is kept whole.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from ragchat_retrieval.metadata import are_same
+from ragchat_retrieval.metadata import are_same, encode
 from ragchat_retrieval.values import Lines, Passage, Span
 
 if TYPE_CHECKING:
@@ -35,18 +35,20 @@ class PackedDocument:
     """A document, and its passages by their position in the revision."""
 
     document: Document
-    fingerprint: str
+    mark: bytes | str
+    """The fingerprint; if that is hexadecimal, the bytes that it stands for."""
+
     first_key: int
     """Engine key of the first passage; the others follow."""
 
     size: int
     """How many passages there are."""
 
-    digest: bytes
-    """The digest that regular passages carry, of which they hold the hexadecimal form."""
-
     numbers: bytes
-    """Span, lines, page and ordinal of each passage; of no meaning for irregular ones."""
+    """Span, lines, page and ordinal of each passage; of no meaning for irregular ones.
+
+    Behind them, the digest that regular passages carry, of which they hold the hexadecimal form.
+    """
 
     headings: Mapping[int, tuple[str, ...]]
     """Heading paths of the regular passages that have one."""
@@ -55,9 +57,16 @@ class PackedDocument:
     """The irregular passages."""
 
     @classmethod
-    def of(cls, revision: Revision, first_key: int) -> PackedDocument:
-        """Packs a revision that was checked."""
-        document, passages = revision.document, revision.passages
+    def of(cls, revision: Revision, first_key: int, sharing: Sharing) -> PackedDocument:
+        """Packs a revision that was checked.
+
+        Args:
+            revision: The revision.
+            first_key: Engine key of its first passage.
+            sharing: That of the write.
+        """
+        document, passages = sharing(revision.document), revision.passages
+        mark = _raw(revision.fingerprint)
         digest = _raw(passages[0].digest) if passages else b""
         numbers: list[bytes] = []
         headings: dict[int, tuple[str, ...]] = {}
@@ -71,14 +80,18 @@ class PackedDocument:
             numbers.append(packed or _NO_NUMBERS)
         return cls(
             document,
-            revision.fingerprint,
+            mark if mark.hex() == revision.fingerprint else revision.fingerprint,
             first_key,
             len(passages),
-            digest,
-            b"".join(numbers),
+            b"".join((*numbers, digest)),
             headings or _NO_HEADINGS,
             own or _NO_OWN,
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the revision."""
+        return self.mark if isinstance(self.mark, str) else self.mark.hex()
 
     def passage(self, key: int, passage_id: str) -> Passage:
         """Rebuilds one passage.
@@ -106,7 +119,7 @@ class PackedDocument:
             lines=None if first == _NONE else Lines(first, last),
             span=Span(start, end),
             ordinal=ordinal,
-            digest=self.digest.hex(),
+            digest=self.numbers[self.size * _NUMBERS.size :].hex(),
         )
 
     def ordinal(self, key: int) -> int:
@@ -116,6 +129,19 @@ class PackedDocument:
             return self.own[position].ordinal
         ordinal: int = _NUMBERS.unpack_from(self.numbers, position * _NUMBERS.size)[-1]
         return ordinal
+
+
+class Sharing:
+    """Lets the documents of one write that have the same metadata share one object of it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def __call__(self, document: Document) -> Document:
+        """Returns the document, or an equal one whose metadata is that of an earlier one."""
+        given = document.metadata
+        known = self._known.setdefault(encode(given), given)
+        return document if known is given else replace(document, metadata=known)
 
 
 def _is_regular(document: Document, passage: Passage, digest: bytes) -> bool:
