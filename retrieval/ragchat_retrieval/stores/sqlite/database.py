@@ -34,7 +34,7 @@ T = TypeVar("T")
 READERS = 4
 """Threads, and so connections, that read at the same time."""
 
-_WRITER_CACHE = 64 * 1024
+_WRITER_CACHE = 16 * 1024
 _READER_CACHE = 8 * 1024
 """Page caches in KiB."""
 
