@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat_retrieval.engine import Batch, Engine, release
-from ragchat_retrieval.engine.growing import Growing, room
+from ragchat_retrieval.engine.growing import Growing, room, settled
 from ragchat_retrieval.engine.matrix import BLOCK
 from ragchat_retrieval.engine.segment import Segment
 from ragchat_retrieval.engine.select import ranked, top
@@ -111,6 +111,15 @@ def test_room_can_be_filled_whatever_its_size(size: int, dtype: type[np.generic]
     assert array.dtype == dtype
     assert (array == 7).all()
     assert array[1:].base is array
+
+
+@pytest.mark.parametrize("size", [3, 2**20])
+def test_settled_values_are_the_same_in_a_place_of_their_own(size: int) -> None:
+    values = np.arange(size)
+    kept = settled(values)
+    assert np.array_equal(kept, values)
+    assert kept.dtype == values.dtype
+    assert (kept is values) is (size == 3)
 
 
 def test_releasing_an_array_with_pages_of_its_own_keeps_its_values() -> None:

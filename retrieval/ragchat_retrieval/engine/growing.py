@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-_OWN_PAGES = 2**20
-"""Bytes from which an array has pages of its own."""
+_OWN_PAGES = 2**17
+"""Bytes from which an array has pages of its own, as in the C library before it adapts."""
 
 _HUGE_PAGES = 2**22
 """Bytes from which numpy asks for huge pages, which a matrix product is faster on."""
@@ -39,6 +39,15 @@ def room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         with suppress(OSError):  # a system that has none
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.ndarray(shape, kind, buffer=pages)
+
+
+def settled(values: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Returns values in an array that is meant to be kept for long; see `room`."""
+    if values.nbytes < _OWN_PAGES:
+        return values
+    kept = room(values.shape, values.dtype)
+    kept[...] = values
+    return kept
 
 
 class Growing(Generic[Scalar]):

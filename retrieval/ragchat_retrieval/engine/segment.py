@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragchat_retrieval.engine.batch import Postings
-from ragchat_retrieval.engine.growing import room
+from ragchat_retrieval.engine.growing import room, settled
 from ragchat_retrieval.engine.strings import StringTable
 from ragchat_retrieval.terms import tabulated
 
@@ -101,8 +101,8 @@ class Segment:
             segments[0].start,
             segments[-1].stop,
             StringTable.joined([segment.ids for segment in segments]),
-            np.concatenate(terms),
-            np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64),
+            settled(np.concatenate(terms)),
+            settled(np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)),
             rows,
             counts,
         )

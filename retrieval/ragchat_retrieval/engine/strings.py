@@ -15,6 +15,8 @@ from zlib import crc32
 
 import numpy as np
 
+from ragchat_retrieval.engine.growing import settled
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -61,7 +63,8 @@ class StringTable:
         order = np.concatenate(shifted).astype(np.int32)
         # Stable, so that equal strings stay in ascending position.
         ascending = np.argsort(hashes, kind="stable")
-        return cls(text, offsets, hashes[ascending], order[ascending])
+        hashes, order = hashes[ascending], order[ascending]
+        return cls(settled(text), settled(offsets), settled(hashes), settled(order))
 
     def find(self, encoded: Sequence[bytes]) -> list[list[int]]:
         """Returns all positions of each of these UTF-8 strings, ascending."""
