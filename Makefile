@@ -1,9 +1,10 @@
-# make demo | test | test-stores | lint | bench | clean
+# make demo | test | test-stores | test-interop | lint | bench | clean
 # Each target does its own set-up on a fresh clone: a virtual environment in .venv, once.
 # PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first that is 3.11 or newer.
 
 VENV := .venv
 STORES := .venv-stores
+INTEROP := .venv-interop
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11 python)
@@ -12,7 +13,7 @@ QUALITY := benchmarks/quality.py
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test test-stores lint bench clean
+.PHONY: help demo test test-stores test-interop lint bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,12 +23,17 @@ demo: $(DONE)/demo
 	@$(BIN)/ragchat demo --index .demo/demo.sqlite
 
 test: $(DONE)/test
-	@$(BIN)/python -m pytest --ignore=tests/stores -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/stores --ignore=tests/interop -n auto --dist worksteal $(ARGS)
 
 # Stores whose clients are heavy, in an environment of their own, which benchmarks/stores.py uses too.
 test-stores:
 	@$(MAKE) --no-print-directory VENV=$(STORES) $(STORES)/.done/stores
 	@$(STORES)/bin/python -m pytest tests/stores -n auto --dist worksteal $(ARGS)
+
+# The libraries that ragchat works with, with the page that compares them, in an environment of their own.
+test-interop:
+	@$(MAKE) --no-print-directory VENV=$(INTEROP) $(INTEROP)/.done/interop
+	@$(INTEROP)/bin/python -m pytest tests/interop $(ARGS)
 
 lint: $(DONE)/lint
 	$(BIN)/ruff check .
@@ -41,7 +47,7 @@ bench: $(DONE)/test
 	$(BIN)/python $(QUALITY) $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(STORES) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(STORES) $(INTEROP) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(DONE)/venv:
@@ -72,6 +78,11 @@ $(DONE)/test: pyproject.toml | $(DONE)/venv
 $(DONE)/stores: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat with its stores and what their tests need" >&2
 	@$(PIP) install --editable ".[chroma,local,opensearch,postgres,qdrant]" --group test
+	@touch $@
+
+$(DONE)/interop: pyproject.toml | $(DONE)/venv
+	@echo "Installing ragchat and the libraries it works with" >&2
+	@$(PIP) install --editable ".[haystack,langchain,llamaindex]" --group interop
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv

@@ -20,6 +20,7 @@
     │   ├── RerankError                 a rerank server failed or could not be understood
     │   ├── MalformedRanking            a reranker's scores break its contract
     │   ├── ScopeViolation              a passage or document lies outside filter or scope
+    │   ├── FilterUnsupported           a retriever that cannot keep to a filter or scope got one
     │   ├── InvalidCollection           a test collection's files cannot be read as one
     │   ├── InvalidRun                  rankings to evaluate do not fit the topics
     │   ├── MigrationError              a corpus was not, or not rightly, copied into another
@@ -269,6 +270,18 @@ class ScopeViolation(RetrievalError):
         super().__init__(f"{what} lies outside filter or scope")
         self.passage_id = passage_id
         self.document_id = document_id
+
+
+class FilterUnsupported(RetrievalError):
+    """A query has a filter or a scope, and a retriever has no way to keep to it.
+
+    Attributes:
+        retriever: The retriever's kind.
+    """
+
+    def __init__(self, retriever: str) -> None:
+        super().__init__(f"{retriever} cannot keep to a filter or scope; narrow= would say how")
+        self.retriever = retriever
 
 
 class InvalidCollection(RetrievalError, ValueError):

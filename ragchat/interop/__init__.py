@@ -1,0 +1,1 @@
+"""Working with other libraries: `langchain`, `llamaindex` and `haystack`, each behind its extra."""
