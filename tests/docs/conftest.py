@@ -19,6 +19,7 @@ from ragchat.testing import LoopbackOpenAI
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")])
+ELSEWHERE = {ROOT / "docs/coming-from.md"}  # run by tests/interop, with the libraries
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 _ARRAY = re.compile(r"\[\s*\{")

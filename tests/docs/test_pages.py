@@ -33,7 +33,7 @@ blocks = load("blocks")
 place = load("conftest")
 ROOT, PAGES, EXAMPLES = place.ROOT, place.PAGES, place.EXAMPLES
 SERVERS = (ROOT / "examples/servers").glob("*.py")  # tests/integration runs them
-EXTRAS = {"cli", "documents", "local", "server"}
+EXTRAS = {"cli", "documents", "local", "server", "langchain", "llamaindex", "haystack"}
 SHELL_WORDS = {
     "cd",
     "git",
@@ -54,7 +54,7 @@ def page_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in place.ELSEWHERE], ids=page_name)
 async def test_the_python_blocks_of_a_page_run_in_order(page, reader):
     """Blocks share one namespace; a following text block is their output."""
     await blocks.run_python([b for b in blocks.blocks_of(page) if b.language == "python"])
