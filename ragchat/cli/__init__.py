@@ -1,4 +1,4 @@
-"""The command line ``ragchat``: ingest, search, ask, eval, stats, embed, remove, reset, demo."""
+"""The command line ``ragchat``, which `ragchat.cli.app` puts together."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ragchat.cli.ask import ask
+from ragchat.cli.chat import chat
 from ragchat.cli.demo import demo
 from ragchat.cli.embed import embed
 from ragchat.cli.evaluation import evaluate
@@ -32,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (ingest, search, ask, serve, stats, embed, migrate, remove, reset, demo):
+for command in (ingest, search, ask, chat, serve, stats, embed, migrate, remove, reset, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.add_typer(keys)

@@ -34,13 +34,14 @@ from ragchat.forms import degraded_records, passage_record, query_record
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from ragchat.citations import Verification
     from ragchat.prepared import PreparedRequest
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ports import Embedder
+    from ragchat_retrieval.values import Passage
 
 NO_MODEL = (
     "no chat model is configured (--model or RAGCHAT_MODEL): "
@@ -263,6 +264,13 @@ async def pieces_of(chunks: AsyncIterator[Foreign]) -> AsyncIterator[Answer]:
                 yield Answer(text, read(choice, "finish_reason"))
 
 
+def show_footnotes(face: Face, passages: Mapping[int, Passage]) -> None:
+    """Shows what each number stands for, and where it is."""
+    for number, passage in sorted(passages.items()):
+        face.line(f"[{number}] {heading(passage)}", "bold")
+        face.show(Text(place(passage), style="dim"), indent=4)
+
+
 def show_sources(
     face: Face,
     prepared: PreparedRequest,
@@ -300,9 +308,7 @@ def show_sources(
         return
     if cited:
         face.line()
-    for number, passage in sorted(cited.items()):
-        face.line(f"[{number}] {heading(passage)}", "bold")
-        face.show(Text(place(passage), style="dim"), indent=4)
+    show_footnotes(face, cited)
     if checked is not None:
         show_verification(face, checked, citations)
     if trace:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import typer
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterator
 
     from ragchat.cli.output import Face
     from ragchat_retrieval.index import HybridIndex
@@ -42,7 +42,18 @@ def run(work: Coroutine[Any, Any, None], face: Face) -> None:
 
     Raises:
         typer.Exit: With code 1, after one line on stderr, for what a user can put right: an error
-            of this library, of the file system, or of the chat model's client.
+            of ours, of a file, or of the chat model's client.
+    """
+    with noted(face), told(face):
+        asyncio.run(work)
+
+
+@contextmanager
+def noted(face: Face) -> Iterator[None]:
+    """Shows the library's warnings as notes, and ends quietly where the reader went away.
+
+    Raises:
+        typer.Exit: With code 1: nobody reads what is written (`| head`).
     """
     # It warns of every oddity of a file; files that cannot be read are in the report.
     logging.getLogger("pypdf").setLevel(logging.ERROR)
@@ -50,11 +61,27 @@ def run(work: Coroutine[Any, Any, None], face: Face) -> None:
     log.addHandler(notes)
     log.propagate = False
     try:
-        asyncio.run(work)
+        yield
     except BrokenPipeError:
-        # The reader went away (`| head`); the interpreter must not try to flush at exit.
+        # The interpreter must not try to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
+    finally:
+        log.removeHandler(notes)
+        log.propagate = True
+
+
+@contextmanager
+def told(face: Face) -> Iterator[None]:
+    """Tells what a user can put right in one line, instead of a traceback.
+
+    Raises:
+        typer.Exit: With code 1, for an error of ours, of a file, or of the chat model's client.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
     except RagchatError as error:
         face.fail(type(error).__name__, str(error))
         raise typer.Exit(1) from None
@@ -63,14 +90,11 @@ def run(work: Coroutine[Any, Any, None], face: Face) -> None:
         face.fail(type(error).__name__, f"{where}{error.strerror or error}")
         raise typer.Exit(1) from None
     except Exception as error:
-        told = _client_problem(error)
-        if told is None:
+        problem = _client_problem(error)
+        if problem is None:
             raise
-        face.fail(type(error).__name__, told)
+        face.fail(type(error).__name__, problem)
         raise typer.Exit(1) from None
-    finally:
-        log.removeHandler(notes)
-        log.propagate = True
 
 
 def _client_problem(error: Exception) -> str | None:

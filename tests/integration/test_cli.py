@@ -23,6 +23,7 @@ COMMANDS = [
     "ingest",
     "search",
     "ask",
+    "chat",
     "serve",
     "keys",
     "stats",
