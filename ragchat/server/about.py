@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from ragchat.citations import verify
 from ragchat.server.bodies import AnswerBody, read_body
-from ragchat.server.documented import body_of, failures
+from ragchat.server.documented import STREAMED, body_of, failures
 from ragchat.server.errors import Problem
 from ragchat.server.service import EXTRACTIVE, embedder_of, service_of, tenant_of
 from ragchat.server.streaming import EventStream
@@ -100,7 +100,7 @@ async def info(request: Request) -> dict[str, Any]:
     "/v1/ragchat/answer",
     tags=["page"],
     openapi_extra=body_of(AnswerBody),
-    responses=failures(400, 401, 408, 413, 415, 429),
+    responses={**STREAMED, **failures(400, 401, 408, 413, 415, 429)},
     response_model=None,
 )
 async def answer(request: Request) -> Response:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Match, Route
 from starlette.staticfiles import StaticFiles
 
 from ragchat.server import about, chat, documents, search, uploads
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent / "static"
 
+_ROUTES = (chat, search, uploads, documents, about)
+_NOT_ALLOWED = 405
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -86,7 +89,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.ragchat = service
-    for routes in (chat, search, uploads, documents, about):
+    for routes in _ROUTES:
         app.include_router(routes.router)
     if PAGE.is_dir():
         app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
@@ -109,16 +112,28 @@ def _client() -> AsyncOpenAI:
     return AsyncOpenAI()
 
 
-async def _refused(_: Request, error: Exception) -> NoReturn:
+async def _refused(request: Request, error: Exception) -> NoReturn:
     """Hands what the router refuses to the guard, which gives every error its shape."""
     if not isinstance(error, HTTPException):
         raise error
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == _NOT_ALLOWED:
+        headers["allow"] = ", ".join(_allowed(request))
     raise Problem(
         error.status_code,
         str(error.detail),
         code=_CODES.get(error.status_code),
-        headers=error.headers,
+        headers=headers,
     )
+
+
+def _allowed(request: Request) -> list[str]:
+    """Returns the methods of all routes of a path; the router names those of one."""
+    allowed: set[str] = set()
+    for route in (route for routes in _ROUTES for route in routes.router.routes):
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            allowed |= route.methods or set()
+    return sorted(allowed)
 
 
 async def _invalid(_: Request, error: Exception) -> NoReturn:

@@ -14,7 +14,7 @@ from ragchat.extractive import NO_SUPPORT, extractive_answer
 from ragchat.server.annotating import Annotator, about, annotated
 from ragchat.server.bodies import ChatBody, ChatOptions, read_body
 from ragchat.server.completions import chunks_of, completion
-from ragchat.server.documented import body_of, failures
+from ragchat.server.documented import STREAMED, body_of, failures
 from ragchat.server.errors import Problem, problem_of
 from ragchat.server.server_sent import END, event
 from ragchat.server.service import embedder_of, service_of, tenant_of
@@ -35,7 +35,7 @@ router = APIRouter(tags=["chat"])
 @router.post(
     "/v1/chat/completions",
     openapi_extra=body_of(ChatBody),
-    responses=failures(400, 401, 408, 413, 415, 429, 502, 503, 504),
+    responses={**STREAMED, **failures(400, 401, 408, 413, 415, 429, 502, 503, 504)},
     response_model=None,
 )
 async def complete(request: Request) -> Response:
@@ -121,10 +121,11 @@ async def _streamed(
     Until then a refusal keeps its status. A server that says nothing for a while may be thinking
     already: then the answer begins, and a refusal comes as an event.
     """
-    opened = asyncio.Event()
+    opened, accepted = asyncio.Event(), asyncio.Event()
 
     async def opening(**params: Any) -> Foreign:
         upstream = await create(**params)
+        accepted.set()
         opened.set()
         return upstream
 
@@ -140,8 +141,8 @@ async def _streamed(
         begun.cancel()
         await stream.aclose()
         raise
-    if begun.done() and begun.result() is None:
-        raise EmptyResponse("the chat model's stream was empty")
+    if begun.done() and not accepted.is_set():
+        begun.result()  # raises what refused it
     pieces = _pieces(service, prepared, stream, begun, first=first)
     return EventStream(pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import openai
@@ -23,6 +22,9 @@ Batch: TypeAlias = list[bytes]
 """Data of chunks that arrived together."""
 
 Create: TypeAlias = Callable[..., Awaitable[Any]]
+
+_AHEAD = 1000
+"""Chunks that are read ahead of a client that is slower than the chat model."""
 
 _DRAIN = 0.5
 """Seconds for the end of a body behind ``[DONE]``, so that its connection can be used again."""
@@ -83,48 +85,70 @@ class Upstream:
 
 
 class RawStream:
-    """The data of a stream's chunks, in the batches in which they arrived."""
+    """The data of a stream's chunks, in the batches in which they arrived.
+
+    A task reads on while a batch is on its way, up to a bound: what arrives in one piece, or faster
+    than it can be sent on, travels together.
+    """
 
     def __init__(
         self, context: AbstractAsyncContextManager[Any], pieces: AsyncIterator[bytes]
     ) -> None:
         self._context = context
         self._pieces = pieces
-        self._reader = DataReader()
+        self._arrived: Batch = []
         self._ended = False
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
 
     async def __anext__(self) -> Batch:
-        while not self._ended:
-            batch = self._reader.feed(await self._piece())
-            if END in batch:
-                self._ended = True
-                batch = batch[: batch.index(END)]
-            if batch:
-                return batch
-        await self._drain()
+        while not self._arrived and not self._ended:
+            self._news.clear()
+            await self._news.wait()
+        if self._arrived:
+            batch, self._arrived = self._arrived, []
+            self._room.set()
+            return batch
+        if self._error is not None:
+            raise self._error
         raise StopAsyncIteration
-
-    async def _piece(self) -> bytes:
-        try:
-            return await anext(self._pieces)
-        except (StopAsyncIteration, openai.APIError):
-            raise
-        except Exception as error:  # of the HTTP library: which one is the client library's choice
-            broken = "the chat model's stream broke"
-            raise Problem(502, broken, code="upstream") from error
 
     async def aclose(self) -> None:
         """Gives the connection back."""
+        if self._ended:
+            await asyncio.wait([self._reading], timeout=_DRAIN)
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
         await self._context.__aexit__(None, None, None)
 
-    async def _drain(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN):
-                async for _ in self._pieces:
-                    pass
+    async def _read(self) -> None:
+        """Reads to the end of the body, which makes its connection fit for another request."""
+        reader = DataReader()
+        try:
+            async for piece in self._pieces:
+                if self._ended:
+                    continue
+                batch = reader.feed(piece)
+                if END in batch:
+                    batch = batch[: batch.index(END)]
+                    self._ended = True
+                self._arrived += batch
+                self._news.set()
+                if len(self._arrived) > _AHEAD:
+                    self._room.clear()
+                    await self._room.wait()
+        except openai.APIError as error:
+            self._error = error
+        except Exception:  # noqa: BLE001 - of the HTTP library: which one is the client's choice
+            self._error = Problem(502, "the chat model's stream broke", code="upstream")
+        finally:
+            self._ended = True
+            self._news.set()
 
 
 class _Read:

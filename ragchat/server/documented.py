@@ -42,6 +42,17 @@ _SAID = {
     504: "Not done in time",
 }
 
+_EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}, "event": {"type": "string"}},
+}
+
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": _EVENT}}}
+}
+"""The answer of a route that can stream it."""
+
 
 def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Returns the failures of a route."""

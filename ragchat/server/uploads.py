@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
 
-from ragchat.server.documented import failures
+from ragchat.server.documented import STREAMED, failures
 from ragchat.server.documents import unknown
 from ragchat.server.errors import Problem, problem_of
 from ragchat.server.service import service_of, tenant_of
@@ -34,6 +35,7 @@ ROOT = "uploads"
 """First part of the ids, where the request names none."""
 
 _MOST_NAME = 255
+_NAME_ERRORS = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EILSEQ}
 _FORM = {
     "type": "object",
     "required": ["file"],
@@ -49,7 +51,7 @@ _FORM = {
     openapi_extra={
         "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
     },
-    responses=failures(400, 401, 404, 408, 409, 413, 415, 429, 503),
+    responses={**STREAMED, **failures(400, 401, 404, 408, 409, 413, 415, 429, 503)},
     response_model=None,
 )
 async def upload(request: Request) -> Response:
@@ -110,9 +112,15 @@ def _name(given: str) -> PurePosixPath:
 
 
 def _write(target: Path, file: UploadFile) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as written:
-        shutil.copyfileobj(file.file, written)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as written:
+            shutil.copyfileobj(file.file, written)
+    except OSError as error:
+        if error.errno not in _NAME_ERRORS:
+            raise
+        taken = "file: a name is taken, or too long"
+        raise Problem(400, taken, code="invalid_value", param="file") from None
 
 
 async def _removed(folder: Path) -> None:

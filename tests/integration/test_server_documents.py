@@ -156,6 +156,14 @@ async def test_no_name_of_a_file_leads_out_of_its_upload(served, index, name):
     assert not await index.document_ids()
 
 
+async def test_two_files_of_one_name_are_refused(served, index):
+    """Also where one is a folder of the other."""
+    for names in (("a.txt", "a.txt"), ("a", "a/b.txt"), ("a/b.txt", "a")):
+        files = [("file", (name, b"text")) for name in names]
+        assert (await served.http.post("/v1/documents", files=files)).status_code == 400
+    assert not await index.document_ids()
+
+
 async def test_a_key_opens_its_own_corpus_and_nothing_else(serve, index):
     """Without a key, or with another, nothing is told; a corpus never sees the other's."""
     (one, two), keys = ring({"corpus": "one"}, {"corpus": "two"})
