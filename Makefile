@@ -1,10 +1,11 @@
-# make demo | test | test-stores | test-interop | lint | bench | clean
+# make demo | test | test-stores | test-interop | test-browser | lint | bench | clean
 # Each target does its own set-up on a fresh clone: a virtual environment in .venv, once.
 # PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first that is 3.11 or newer.
 
 VENV := .venv
 STORES := .venv-stores
 INTEROP := .venv-interop
+BROWSER := .venv-browser
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11 python)
@@ -13,7 +14,7 @@ QUALITY := benchmarks/quality.py
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test test-stores test-interop lint bench clean
+.PHONY: help demo test test-stores test-interop test-browser lint bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,7 +24,7 @@ demo: $(DONE)/demo
 	@$(BIN)/ragchat demo --index .demo/demo.sqlite
 
 test: $(DONE)/test
-	@$(BIN)/python -m pytest --ignore=tests/stores --ignore=tests/interop -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/stores --ignore=tests/interop --ignore=tests/browser -n auto --dist worksteal $(ARGS)
 
 # Stores whose clients are heavy, in an environment of their own, which benchmarks/stores.py uses too.
 test-stores:
@@ -34,6 +35,14 @@ test-stores:
 test-interop:
 	@$(MAKE) --no-print-directory VENV=$(INTEROP) $(INTEROP)/.done/interop
 	@$(INTEROP)/bin/python -m pytest tests/interop $(ARGS)
+
+# The page in a real browser, and the wire formats read in Node. Where it may, it installs Chromium.
+test-browser: .node/.done
+	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; \
+	fi
+	@$(MAKE) --no-print-directory VENV=$(BROWSER) $(BROWSER)/.done/browser
+	@$(BROWSER)/bin/python -m pytest tests/browser -n 2 --dist loadfile $(ARGS)
 
 lint: $(DONE)/lint
 	$(BIN)/ruff check .
@@ -47,7 +56,7 @@ bench: $(DONE)/test
 	$(BIN)/python $(QUALITY) $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(STORES) $(INTEROP) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(STORES) $(INTEROP) $(BROWSER) .node .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(DONE)/venv:
@@ -83,6 +92,18 @@ $(DONE)/stores: pyproject.toml | $(DONE)/venv
 $(DONE)/interop: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and the libraries it works with" >&2
 	@$(PIP) install --editable ".[haystack,langchain,llamaindex]" --group interop
+	@touch $@
+
+$(DONE)/browser: pyproject.toml | $(DONE)/venv
+	@echo "Installing ragchat and what its tests in a browser need" >&2
+	@$(PIP) install --editable . --group test --group browser
+	@touch $@
+
+.node/.done: Makefile
+	@mkdir -p .node
+	@if command -v npm >/dev/null; then \
+		npm install --prefix .node --no-package-lock --no-audit --no-fund --silent "ai@^6" "axe-core@^4"; \
+	fi
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv

@@ -1,25 +1,30 @@
-"""An endpoint that streams answers with sources and citations.
+"""An endpoint that streams answers with sources and citations, for `<ragchat-answer>`.
 
-pip install "ragchat-toolkit[cli]" starlette uvicorn
-uvicorn --app-dir examples/servers starlette_app:app
+    pip install "ragchat-toolkit[cli]" starlette uvicorn
+    uvicorn --app-dir examples/servers starlette_app:app
+
+`/component/ragchat-answer.js` is the web component, as it ships with the package.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 
 from openai import AsyncOpenAI
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 import ragchat
 from ragchat.wire import EventEncoder, encoded, turn
 
 index = ragchat.quickstart()
 preparer = ragchat.Preparer(index.retriever(top_k=5, explain=True))
+component = str(files("ragchat.wire").joinpath("static"))
 
 
 async def answer(request: Request) -> StreamingResponse:
@@ -38,5 +43,8 @@ async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, AsyncOpenAI]]:
 
 app = Starlette(
     lifespan=lifespan,
-    routes=[Route("/v1/ragchat/answer", answer, methods=["POST"])],
+    routes=[
+        Route("/v1/ragchat/answer", answer, methods=["POST"]),
+        Mount("/component", StaticFiles(directory=component)),
+    ],
 )

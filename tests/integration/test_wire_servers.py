@@ -70,6 +70,7 @@ async def test_starlette_streams_events_that_validate(model):
     app = await app_of("starlette_app")
     with serving(app) as url:
         response = httpx2.post(f"{url}/v1/ragchat/answer", json={"messages": MESSAGES})
+        script = httpx2.get(f"{url}/component/ragchat-answer.js")
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.headers["x-ragchat-events"] == "1"
     lines = [line for line in response.text.splitlines() if line.startswith("data: ")]
@@ -79,6 +80,8 @@ async def test_starlette_streams_events_that_validate(model):
         validator.validate(event)
     assert "".join(event["text"] for event in events if event["type"] == "text") == ANSWER
     assert [event["type"] for event in events][-3:] == ["finished", "verification", "end"]
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "ragchat-answer" in script.text
 
 
 async def test_fastapi_serves_any_client_of_the_openai_api(model):
