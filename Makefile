@@ -96,7 +96,7 @@ $(DONE)/interop: pyproject.toml | $(DONE)/venv
 
 $(DONE)/browser: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its tests in a browser need" >&2
-	@$(PIP) install --editable . --group test --group browser
+	@$(PIP) install --editable ".[server]" --group test --group browser
 	@touch $@
 
 .node/.done: Makefile

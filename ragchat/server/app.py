@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Match, Route
 from starlette.staticfiles import StaticFiles
 
+from ragchat import wire
 from ragchat.server import about, chat, documents, search, uploads
 from ragchat.server.bodies import invalid
 from ragchat.server.errors import Problem
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.rerank import Rerank
 
 PAGE = Path(__file__).parent / "static"
+COMPONENT = Path(wire.__file__).parent / "static"
 
 _ROUTES = (chat, search, uploads, documents, about)
 _NOT_ALLOWED = 405
@@ -91,8 +93,9 @@ def create_app(
     app.state.ragchat = service
     for routes in _ROUTES:
         app.include_router(routes.router)
-    if PAGE.is_dir():
-        app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
+    app.mount("/static/page", StaticFiles(directory=PAGE), name="page files")
+    app.mount("/static/component", StaticFiles(directory=COMPONENT), name="component")
+    app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_middleware(Guard, service=service)

@@ -84,7 +84,7 @@ def visit(browser, url):
 
     def opened(**options):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         visits.append(sites.Visit(page, url))

@@ -140,7 +140,7 @@ class Site:
                 Mount("/static/component", StaticFiles(directory=COMPONENT)),
                 Route("/v1/ragchat/info", self._info),
                 Route("/v1/ragchat/answer", self._answer, methods=["POST"]),
-                Route("/v1/ragchat/upload", self._upload, methods=["POST"]),
+                Route("/v1/documents", self._upload, methods=["POST"]),
                 Route("/v1/documents/{id}", self._document),
                 Route("/ui", self._ui, methods=["POST"]),
             ]
@@ -152,11 +152,12 @@ class Site:
     async def _info(self, request):
         return JSONResponse(
             {
-                "model": "scripted" if self.model else None,
+                "model": "scripted" if self.model else "extractive",
                 "documents": len(self.documents),
                 "passages": 3 * len(self.documents),
-                "questions": QUESTIONS if self.documents else [],
-                "upload": True,
+                "extractive": not self.model,
+                "examples": QUESTIONS if self.documents else [],
+                "limits": {"upload_files": 8},
             }
         )
 
@@ -164,12 +165,18 @@ class Site:
         document = self.documents.get(request.path_params["id"])
         if document is None:
             return JSONResponse({"error": {"message": "no such document"}}, 404)
-        start = int(request.query_params.get("start", 0))
-        end = int(request.query_params.get("end", len(document.text)))
-        return JSONResponse({"text": document.text[start:end], "start": start})
+        start, end, around = (int(request.query_params[n]) for n in ("start", "end", "around"))
+        return JSONResponse(
+            {
+                "before": document.text[max(0, start - around) : start],
+                "text": document.text[start:end],
+                "after": document.text[end : end + around],
+            }
+        )
 
     async def _upload(self, request):
-        name, body = request.query_params["name"], await request.body()
+        async with request.form() as form:
+            name, body = form["file"].filename, await form["file"].read()
         if not name.endswith(".md"):
             return JSONResponse({"error": {"message": "this kind of file is not read here"}}, 415)
         self.uploaded[name] = body
@@ -190,7 +197,7 @@ class Site:
     async def _streamed(self, messages, encoder):
         self.requests.append(messages)
         splitter = ragchat.HeadingSplitter(80)
-        index = ragchat.HybridIndex(embedder=ragchat.HashingEmbedder(64), splitter=splitter)
+        index = ragchat.HybridIndex(embedder=ragchat.HashingEmbedder(2048), splitter=splitter)
         await index.ingest(*self.documents.values())
         preparer = ragchat.Preparer(
             index.retriever(top_k=5, explain=True),
@@ -248,8 +255,15 @@ WEATHER = {
 
 @contextmanager
 def serving(site: Site):
-    """Yields the address of a site that runs in a thread of its own."""
-    server = uvicorn.Server(uvicorn.Config(site.app(), port=0, log_level="error", lifespan="off"))
+    """Yields the address of a site; what waits in it goes on at the end."""
+    with serving_app(site.app(), before_end=site.gate.set) as url:
+        yield url
+
+
+@contextmanager
+def serving_app(app, *, before_end=lambda: None):
+    """Yields the address of an application that runs in a thread of its own."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
     started = threading.Event()
     startup = server.startup
 
@@ -264,7 +278,7 @@ def serving(site: Site):
         assert started.wait(30)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
-        site.gate.set()
+        before_end()
         server.should_exit = True
         thread.join()
 

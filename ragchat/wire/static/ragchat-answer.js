@@ -349,6 +349,7 @@ export class RagchatAnswer extends HTMLElement {
   _clicked(event) {
     const chip = event.target.closest?.("button.chip");
     if (!chip) return;
+    this._hideCard();
     const citation = this.citations[Number(chip.dataset.index)];
     if (citation?.passage) this._fire("ragchat-citation", citation);
   }

@@ -1,0 +1,63 @@
+// Adding documents: by dropping files anywhere, or by choosing them.
+
+import { element } from "../component/ragchat-markdown.js";
+import { upload } from "./api.js";
+
+export class Uploads {
+  /** `done` is called after each batch. */
+  constructor({ list, drop, input, done }) {
+    Object.assign(this, { list, drop, input, done, enabled: false });
+    input.addEventListener("change", () => {
+      this.add([...input.files]);
+      input.value = "";
+    });
+    let depth = 0; // drag events come for each element passed over
+    const files = (event) => this.enabled && event.dataTransfer?.types.includes("Files");
+    addEventListener("dragenter", (event) => {
+      if (!files(event)) return;
+      depth += 1;
+      drop.hidden = false;
+    });
+    addEventListener("dragover", (event) => files(event) && event.preventDefault());
+    addEventListener("dragleave", (event) => {
+      if (files(event) && (depth -= 1) === 0) drop.hidden = true;
+    });
+    addEventListener("drop", (event) => {
+      if (!files(event)) return;
+      event.preventDefault();
+      depth = 0;
+      drop.hidden = true;
+      this.add([...event.dataTransfer.files]);
+    });
+  }
+
+  choose() {
+    this.input.click();
+  }
+
+  /** Sends files one after the other. */
+  async add(files) {
+    if (!files.length) return;
+    const close = element("button", { type: "button", class: "dismiss" }, "Close");
+    close.addEventListener("click", () => (this.list.hidden = true));
+    this.list.hidden = false;
+    this.list.replaceChildren();
+    for (const file of files) {
+      const state = element("span", {}, "waiting");
+      const bar = element("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
+      this.list.append(element("p", {}, element("span", {}, file.name), state, bar));
+      try {
+        const made = await upload(file, (share) => {
+          bar.value = share;
+          state.textContent = share < 1 ? `${Math.round(share * 100)} %` : "reading";
+        });
+        state.textContent = made.passages ? `${made.passages} passages` : "added";
+      } catch (error) {
+        state.textContent = `not added: ${error.message}`;
+      }
+      bar.remove();
+    }
+    this.list.append(close);
+    this.done();
+  }
+}
