@@ -119,6 +119,7 @@ async def retried(work: Callable[[], Awaitable[T]], retries: Retries = DEFAULT) 
     Raises:
         Exception: The last try's own error, or at once one that is not transient.
     """
+
     async def attempt() -> T:  # tenacity awaits coroutine functions only
         if (call := current_call()) is not None:
             call.requests += 1
