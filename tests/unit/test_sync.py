@@ -133,9 +133,9 @@ def test_a_folder_is_ingested_an_index_copied_and_swapped_without_any_await(tmp_
 @pytest.mark.parametrize(
     ("options", "function"),
     [
-        (sync.PreparerOptions, ragchat.Preparer),
-        (sync.DirectoryOptions, ragchat.ingest_directory),
-        (sync.MigrationOptions, ragchat.migrate_index),
+        (sync.chat.PreparerOptions, ragchat.Preparer),
+        (sync.index.DirectoryOptions, ragchat.ingest_directory),
+        (sync.index.MigrationOptions, ragchat.migrate_index),
     ],
 )
 def test_options_are_those_of_the_async_function(options, function):

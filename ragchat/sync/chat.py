@@ -1,32 +1,21 @@
-"""The blocking face: the classes that do I/O, with methods that return results.
-
-Everything runs on one background event loop per process, so it works in scripts, in notebooks
-beside a running loop, in threads, and in servers that fork. Context variables are carried in, and
-Ctrl-C stops the work. Callbacks such as `on_progress` are called in the background thread.
-"""
+"""`ragchat.Preparer` and what it prepares, and `ragchat.verify`, without await."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from ragchat.access import Foreign
 from ragchat.citations import markdown_link
 from ragchat.citations import verify as verify_async
 from ragchat.errors import EmptyResponse
-from ragchat.portal import current_portal, portal
+from ragchat.portal import current_portal
 from ragchat.prepare import Preparer as AsyncPreparer
 from ragchat.upstream import checked_stream, close_stream
-from ragchat_retrieval.ingest.directory import ingest_directory as ingest_async_directory
-from ragchat_retrieval.migration import migrate_index as migrate_async_index
-from ragchat_retrieval.migration import swap_indexes as swap_async_indexes
-from ragchat_retrieval.opening import open_index as open_async_index
 from ragchat_retrieval.stages import is_async_callable
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -46,57 +35,17 @@ if TYPE_CHECKING:
     from ragchat.prepared import Retrieval
     from ragchat.reading import EventReader
     from ragchat.transforms import ConversationTransformer
-    from ragchat_retrieval.chunking.documents import DocumentSplitter
-    from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.foreign import AnyRetriever
-    from ragchat_retrieval.index import HybridIndex as AsyncHybridIndex
-    from ragchat_retrieval.ingest.directory import SplitterFor
-    from ragchat_retrieval.ingest.duplicates import Duplicates
-    from ragchat_retrieval.ingest.reading import MetadataFor
-    from ragchat_retrieval.ingest.records import OnError
-    from ragchat_retrieval.ingest.report import IngestReport
     from ragchat_retrieval.lexical import Analyzer
-    from ragchat_retrieval.migration import MigrationReport
-    from ragchat_retrieval.options import FilterLike, SearchKeywords
-    from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
+    from ragchat_retrieval.options import FilterLike
     from ragchat_retrieval.policy import Policy
-    from ragchat_retrieval.ports import Embedder, Splitter
+    from ragchat_retrieval.ports import Embedder
     from ragchat_retrieval.trace import StageEvent
-    from ragchat_retrieval.values import Document, Passage, Query, Revision, SearchResult
-
-__all__ = [
-    "HybridIndex",
-    "PreparedEvents",
-    "PreparedRequest",
-    "PreparedStream",
-    "Preparer",
-    "ingest_directory",
-    "migrate_index",
-    "open_index",
-    "run",
-    "swap_indexes",
-    "verify",
-]
-
-T = TypeVar("T")
+    from ragchat_retrieval.values import Passage
+from ragchat.sync.running import run
 
 _END: Final = object()
-
-
-def run(work: Awaitable[T]) -> T:
-    """Runs anything awaitable on the background loop and returns its result.
-
-    Raises:
-        RuntimeError: Called on the background loop itself, which cannot wait for itself.
-        BaseException: What the work raised.
-    """
-    door = portal()
-    if door.is_here:
-        if inspect.iscoroutine(work):
-            work.close()
-        raise RuntimeError("ragchat.sync was called from ragchat's own event loop; await instead")
-    return door.run(work)
 
 
 class PreparerOptions(TypedDict, total=False):
@@ -319,113 +268,6 @@ def _on_the_loop(
             door.run(stream.aclose())
 
 
-class HybridIndex:
-    """`ragchat.HybridIndex` with blocking methods.
-
-    Args:
-        index: The index whose methods are called.
-    """
-
-    def __init__(self, index: AsyncHybridIndex) -> None:
-        self.index = index
-
-    def ingest(
-        self,
-        *documents: Document,
-        splitter: Splitter | None = None,
-        scope: FilterLike = None,
-        on_progress: Callable[[float], object] | None = None,
-    ) -> IngestReport:
-        """As `ragchat.HybridIndex.ingest`."""
-        return run(
-            self.index.ingest(*documents, splitter=splitter, scope=scope, on_progress=on_progress)
-        )
-
-    def replace(self, *revisions: Revision, scope: FilterLike = None) -> IngestReport:
-        """As `ragchat.HybridIndex.replace`."""
-        return run(self.index.replace(*revisions, scope=scope))
-
-    def remove(
-        self,
-        ids: Collection[str] | str | None = None,
-        *,
-        source: str | None = None,
-        scope: FilterLike = None,
-    ) -> int:
-        """As `ragchat.HybridIndex.remove`."""
-        return run(self.index.remove(ids, source=source, scope=scope))
-
-    def reset(self) -> None:
-        """As `ragchat.HybridIndex.reset`."""
-        run(self.index.reset())
-
-    def embed(self, *, on_progress: Callable[[float], object] | None = None) -> int:
-        """As `ragchat.HybridIndex.embed`."""
-        return run(self.index.embed(on_progress=on_progress))
-
-    def search(self, query: str | Query, **options: Unpack[SearchKeywords]) -> SearchResult:
-        """As `ragchat.HybridIndex.search`."""
-        return run(self.index.search(query, **options))
-
-    def search_batch(
-        self, queries: Sequence[str | Query], **options: Unpack[SearchKeywords]
-    ) -> list[SearchResult]:
-        """As `ragchat.HybridIndex.search_batch`."""
-        return run(self.index.search_batch(queries, **options))
-
-    def retriever(
-        self,
-        *,
-        transformers: Sequence[Transformer] = (),
-        expander: Expander | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> RetrievalPipeline:
-        """As `ragchat.HybridIndex.retriever`; what it returns is for a `Preparer`."""
-        return self.index.retriever(transformers=transformers, expander=expander, **options)
-
-    def corpus(self, name: str | Sequence[str]) -> HybridIndex:
-        """As `ragchat.HybridIndex.corpus`."""
-        return HybridIndex(self.index.corpus(name))
-
-    def describe(self, *, scope: FilterLike = None) -> IndexDescription:
-        """As `ragchat.HybridIndex.describe`."""
-        return run(self.index.describe(scope=scope))
-
-    def document_ids(self, *, scope: FilterLike = None) -> Sequence[str]:
-        """As `ragchat.HybridIndex.document_ids`."""
-        return run(self.index.document_ids(scope=scope))
-
-    def close(self) -> None:
-        """Releases what the store holds; closing twice is no error."""
-        run(self.index.aclose())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def open_index(
-    url: str | os.PathLike[str],
-    *,
-    corpus: str = "default",
-    embedder: Embedder | Literal["env"] | None = "env",
-    splitter: Splitter | None = None,
-    read_only: bool = False,
-) -> HybridIndex:
-    """As `ragchat.open_index`: opens at once; use it with ``with``, or ``close()`` it."""
-    opening = open_async_index(
-        url, corpus=corpus, embedder=embedder, splitter=splitter, read_only=read_only
-    )
-    return HybridIndex(run(opening))
-
-
 class VerifyOptions(TypedDict, total=False):
     """The keyword options of `verify`; see `ragchat.verify` for what they mean."""
 
@@ -440,53 +282,3 @@ def verify(
 ) -> Verification:
     """As `ragchat.verify`."""
     return run(verify_async(text, citations, **options))
-
-
-class DirectoryOptions(TypedDict, total=False):
-    """The keyword options of `ingest_directory`; see the async one for what they mean."""
-
-    root: str | None
-    glob: str | Sequence[str]
-    exclude: str | Sequence[str]
-    follow_gitignore: bool
-    max_bytes: int
-    max_files: int
-    batch: int
-    splitter_for: SplitterFor | None
-    documents: DocumentSplitter | None
-    metadata: Mapping[str, Any] | MetadataFor | None
-    duplicates: Duplicates | Literal["report", "drop", "group"] | None
-    scope: FilterLike
-    remove_vanished: bool
-    moved: bool
-    known_as: str | None
-    on_error: OnError
-    on_progress: Callable[[float], object] | None
-
-
-def ingest_directory(
-    index: HybridIndex, path: str | os.PathLike[str], **options: Unpack[DirectoryOptions]
-) -> IngestReport:
-    """As `ragchat.ingest_directory`."""
-    return run(ingest_async_directory(index.index, path, **options))
-
-
-class MigrationOptions(TypedDict, total=False):
-    """The keyword options of `migrate_index`; see the async one for what they mean."""
-
-    batch: int
-    on_progress: Callable[[float], object] | None
-    verify: bool
-    prune: bool
-
-
-def migrate_index(
-    old: HybridIndex, new: HybridIndex, **options: Unpack[MigrationOptions]
-) -> MigrationReport:
-    """As `ragchat.migrate_index`."""
-    return run(migrate_async_index(old.index, new.index, **options))
-
-
-def swap_indexes(live: HybridIndex, built: HybridIndex, *, expected: int | None = None) -> None:
-    """As `ragchat.swap_indexes`."""
-    run(swap_async_indexes(live.index, built.index, expected=expected))
