@@ -81,7 +81,7 @@ $(DONE)/demo: pyproject.toml | $(DONE)/venv
 
 $(DONE)/test: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its tests need" >&2
-	@$(PIP) install --editable ".[cli,documents,hnsw,local,postgres,server]" --group test
+	@$(PIP) install --editable ".[cli,documents,hnsw,local,mcp,postgres,server]" --group test
 	@touch $@ $(DONE)/demo
 
 $(DONE)/stores: pyproject.toml | $(DONE)/venv
@@ -108,5 +108,5 @@ $(DONE)/browser: pyproject.toml | $(DONE)/venv
 
 $(DONE)/lint: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its checks need" >&2
-	@$(PIP) install --editable ".[cli,documents,hnsw,local,opensearch,postgres,qdrant,server]" --group test --group lint
+	@$(PIP) install --editable ".[cli,documents,hnsw,local,mcp,opensearch,postgres,qdrant,server]" --group test --group lint
 	@touch $@ $(DONE)/test $(DONE)/demo

@@ -11,6 +11,7 @@ from ragchat.cli.embed import embed
 from ragchat.cli.evaluation import evaluate
 from ragchat.cli.ingest import ingest
 from ragchat.cli.keys import keys
+from ragchat.cli.mcp_server import mcp_server
 from ragchat.cli.migrate import migrate
 from ragchat.cli.removal import remove, reset
 from ragchat.cli.search import search
@@ -36,6 +37,7 @@ app = typer.Typer(
 for command in (ingest, search, ask, chat, serve, stats, embed, migrate, remove, reset, demo):
     app.command()(command)
 app.command("eval")(evaluate)
+app.command("mcp")(mcp_server)
 app.add_typer(keys)
 
 

@@ -26,7 +26,7 @@ EXTRAS = {
     "rich",
     "pathspec",
 }
-EXTRAS |= {"pypdf", "markitdown", "magika", "watchfiles"}
+EXTRAS |= {"pypdf", "markitdown", "magika", "mcp", "watchfiles"}
 HEAVY = {"sqlite3", "tiktoken", "toktok", "httpx", "httpx2", "jinja2", "pydantic", "asyncio"}
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)

@@ -1,0 +1,49 @@
+"""``ragchat mcp``: the index as tools and resources of the Model Context Protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Index, read_filter
+from ragchat.cli.output import Face
+from ragchat.cli.running import opened, run
+from ragchat_retrieval.filters import Filter
+
+
+def mcp_server(
+    *,
+    index: Index = DEFAULT_INDEX,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A corpus that may be used; may be given several times. Without it: default.",
+        ),
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE|JSON",
+            help="Metadata of all that may be read; stamped on what is written.",
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Leave out the tools that write.")
+    ] = False,
+) -> None:
+    """Serve the documents to an MCP client over stdin and stdout."""
+    face = Face.open(json=False)
+    corpora = tuple(dict.fromkeys(corpus or (DEFAULT_CORPUS,)))
+    run(_serve(index, corpora, read_filter(scope), read_only=read_only), face)
+
+
+async def _serve(index: str, corpora: tuple[str, ...], scope: Filter, *, read_only: bool) -> None:
+    # --help stays quick; the second needs an extra
+    from ragchat.mcp_server import create_server, serve_stdio  # noqa: PLC0415
+    from ragchat.tools import RagTools  # noqa: PLC0415
+
+    async with opened(index, corpora[0], create=not read_only) as opened_index:
+        tools = RagTools(opened_index, scope=scope, corpora=corpora)
+        await serve_stdio(create_server(tools, read_only=read_only))
