@@ -18,7 +18,8 @@ import pytest
 from ragchat.testing import LoopbackOpenAI
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")])
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = sorted([*TOP, ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")])
 ELSEWHERE = {ROOT / "docs/coming-from.md"}  # run by tests/interop, with the libraries
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 

@@ -134,6 +134,19 @@ def test_every_example_is_listed_and_says_what_it_prints():
         assert len(example.read_text("utf-8").splitlines()) <= 60, example.name
 
 
+def test_the_readme_links_every_page():
+    linked = {ROOT / target.partition("#")[0] for target in blocks.links_of(ROOT / "README.md")}
+    assert set(PAGES) - {ROOT / "README.md"} <= linked
+
+
+def test_contributors_are_told_of_every_make_target():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    told = re.findall(
+        r"^\| `make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert set(told) == set(targets) - {"help"}
+
+
 def expected_output(example: Path) -> str:
     """Returns the indented end of an example's docstring; ``...`` stands for any text."""
     docstring = ast.get_docstring(ast.parse(example.read_text("utf-8"))) or ""
