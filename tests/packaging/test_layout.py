@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -32,3 +33,18 @@ def test_everything_optional_is_an_extra_and_nothing_heavy_is_not():
 
 def test_the_ci_script_is_executable():
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_the_workflow_runs_the_ci_script_on_every_version_that_is_promised():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
+    (versions,) = re.findall(r"^ +python: \[(.+)\]$", workflow, re.MULTILINE)
+    assert re.findall(r"[\d.]+", versions) == promised
+    assert re.search(r"^ +- run: \.ci/run$", workflow, re.MULTILINE)
+
+
+def test_the_citation_file_names_the_version_and_the_licence():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = (ROOT / "CITATION.cff").read_text("utf-8").splitlines()
+    assert {f"version: {project['version']}", f"license: {project['license']}"} <= set(lines)
