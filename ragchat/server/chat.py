@@ -64,7 +64,7 @@ async def _prepared(
     preparer = tenant.preparer.with_options(filter=options.filter, top_k=top_k)
     with service.metrics.preparing.time():
         return await service.rounds.prepare(
-            preparer, params, owner=tenant.name, options=[options.filter, top_k]
+            preparer, params, owner=tenant.reach, options=[options.filter, top_k]
         )
 
 

@@ -39,8 +39,8 @@ class _Kept:
 class Rounds:
     """Prepares requests; keeps the evidence of turns that may go on with tool calls.
 
-    What is kept is bounded in number, size and time, and belongs to one key: a turn is known by the
-    name of the key and by a hash of all its messages and options.
+    What is kept is bounded in number, size and time, and belongs to one key as long as it reaches
+    the same documents: a turn is known by what its key reaches and by all its messages and options.
 
     Args:
         most: Most turns kept.
@@ -75,7 +75,7 @@ class Rounds:
         Args:
             preparer: Prepares a turn that is not kept.
             params: The keyword arguments of the answer call.
-            owner: Whose turns these are.
+            owner: Whose turns these are, and what they may reach.
             options: What else the evidence depends on, as JSON data.
 
         Raises:

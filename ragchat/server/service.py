@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,9 @@ class Tenant:
 
     preparer: Preparer
     """Bound to the scope."""
+
+    reach: str
+    """The name with corpus and scope: another one as soon as a key is given others."""
 
 
 class Service:
@@ -137,7 +141,9 @@ class Service:
         stamp = {} if key is None else dict(key.scope)
         preparer = self._make_preparer(index).with_options(scope=scope)
         name = _OPEN if key is None else f"key {key.name} {key.hash}"
-        return Tenant(name, index, scope, stamp, preparer)
+        corpus = "" if key is None else key.corpus
+        reach = json.dumps([name, corpus, scope.canonical_bytes().hex()])
+        return Tenant(name, index, scope, stamp, preparer, reach)
 
     def _usual(self, index: HybridIndex) -> Preparer:
         settings = self.settings

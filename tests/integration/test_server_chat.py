@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import openai
 import pytest
 
 import ragchat
-from ragchat.server import ServerSettings
+from ragchat.server import KeyFile, ServerSettings, new_key
+from ragchat.server.keys import save_keys
 from ragchat.testing import Failure, Gate, Held, Interrupted, Raw, Reply, Reset, tool_call
 
 LEAVE = ragchat.Document(
@@ -17,6 +19,7 @@ LEAVE = ragchat.Document(
 )
 ASKED = [{"role": "user", "content": "How many days of leave do I get?"}]
 ANSWER = "You get 25 days [1]."
+TOOLS = [{"type": "function", "function": {"name": "days", "parameters": {}}}]
 
 
 @pytest.fixture
@@ -168,9 +171,8 @@ async def test_an_empty_stream_is_an_error_of_the_stream(served, upstream):
 
 
 async def test_rounds_of_tool_calls_keep_the_evidence_of_their_turn(served, upstream, index):
-    tools = [{"type": "function", "function": {"name": "days", "parameters": {}}}]
     upstream.script(Reply("", tool_calls=[tool_call("days")]), ANSWER)
-    body = {"messages": ASKED, "tools": tools}
+    body = {"messages": ASKED, "tools": TOOLS}
     first = (await served.http.post("/v1/chat/completions", json=body)).json()
     await index.ingest(ragchat.Document("other", "Leave: how many days of leave do I get? 1."))
     call = first["choices"][0]["message"]
@@ -182,6 +184,30 @@ async def test_rounds_of_tool_calls_keep_the_evidence_of_their_turn(served, upst
     assert two[len(one) :] == rest
     assert second["ragchat"]["sources"] == first["ragchat"]["sources"]
     assert second["choices"][0]["message"]["annotations"]
+
+
+@pytest.mark.parametrize("change", [{"scope": {"team": "b"}}, {"corpus": "other"}])
+async def test_a_round_has_no_evidence_that_its_key_may_not_reach_any_more(
+    serve, upstream, index, tmp_path, change
+):
+    """A key's corpus and scope may change in the midst of a turn."""
+    secret, key = new_key("k", scope={"team": "a"})
+    save_keys(tmp_path / "keys.json", [key])
+    served = await serve(
+        index, model="small", upstream=upstream, keys=KeyFile(tmp_path / "keys.json")
+    )
+    served.http.headers["authorization"] = f"Bearer {secret}"
+    await served.http.put(
+        "/v1/documents/a", json={"text": "How many days of leave: 31.", "metadata": {}}
+    )
+    body = {"messages": ASKED, "tools": TOOLS}
+    first = (await served.http.post("/v1/chat/completions", json=body)).json()
+    assert [source["document_id"] for source in first["ragchat"]["sources"]] == ["a"]
+    save_keys(tmp_path / "keys.json", [replace(key, **change)])
+    body["messages"] = [*ASKED, {"role": "assistant", "content": "Let me see."}]
+    second = (await served.http.post("/v1/chat/completions", json=body)).json()
+    assert second["ragchat"]["sources"] == []
+    assert "31" not in json.dumps(upstream.requests[1].json)
 
 
 async def test_a_round_that_is_not_known_is_prepared_up_to_its_user_message(served, upstream):
