@@ -95,6 +95,8 @@ class Rounds:
             self._keep(key, prepared)
         else:
             request = ChatRequest.snapshot({**params, "messages": [*turn[:-1], kept.message]})
+            if kept.retrieval.budget is not None:
+                request = request.without(kept.retrieval.budget.trimmed)
             prepared = PreparedRequest(request, kept.question, kept.retrieval)
         return prepared.with_messages(rest) if rest else prepared
 

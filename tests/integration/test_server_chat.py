@@ -210,6 +210,26 @@ async def test_a_round_has_no_evidence_that_its_key_may_not_reach_any_more(
     assert "31" not in json.dumps(upstream.requests[1].json)
 
 
+async def test_a_round_leaves_out_the_history_that_its_turn_left_out(serve, upstream, index):
+    """What did not fit the model's window fits no better with the results of tools."""
+    budget = ragchat.RequestBudget(1000, 100, trim_history=True, count_tokens=len_of_words)
+    served = await serve(
+        index,
+        model="small",
+        upstream=upstream,
+        make_preparer=lambda index: ragchat.Preparer(index.retriever(), budget=budget),
+    )
+    long = [{"role": "user", "content": "word " * 800}, {"role": "assistant", "content": "Yes."}]
+    body = {"messages": [*long, *ASKED], "tools": TOOLS}
+    rest = [{"role": "assistant", "content": "Let me see."}]
+    await served.http.post("/v1/chat/completions", json=body)
+    body["messages"] = [*body["messages"], *rest]
+    await served.http.post("/v1/chat/completions", json=body)
+    one, two = (request.json["messages"] for request in upstream.requests)
+    assert len(one) == 1
+    assert two == [*one, *rest]
+
+
 async def test_a_round_that_is_not_known_is_prepared_up_to_its_user_message(served, upstream):
     rest = [{"role": "assistant", "content": "You get"}]
     await served.http.post("/v1/chat/completions", json={"messages": [*ASKED, *rest]})
@@ -344,6 +364,10 @@ async def test_a_running_stream_is_finished_when_the_server_stops(serve, upstrea
     text = "".join(chunk.choices[0].delta.content or "" for chunk in [first, *rest])
     assert text == ANSWER
     await stopping
+
+
+def len_of_words(text):
+    return len(text.split())
 
 
 def data_of(body):
