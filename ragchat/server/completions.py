@@ -49,7 +49,7 @@ class Upstream:
         """The key that the client sends."""
         return self._client.api_key
 
-    async def call(self, **body: Any) -> dict[str, Any]:
+    async def call(self, /, **body: Any) -> dict[str, Any]:
         """Returns a whole completion.
 
         Raises:
@@ -61,7 +61,7 @@ class Upstream:
         )
         return _object(response.http_response.content)
 
-    async def stream(self, **body: Any) -> RawStream:
+    async def stream(self, /, **body: Any) -> RawStream:
         """Opens a stream, whose chunks come in batches.
 
         Raises:
@@ -79,7 +79,7 @@ class Upstream:
             raise EmptyResponse("the chat model returned no stream")
         return stream
 
-    async def chunks(self, **body: Any) -> AsyncIterator[dict[str, Any]]:
+    async def chunks(self, /, **body: Any) -> AsyncIterator[dict[str, Any]]:
         """Opens a stream whose chunks come one by one, read."""
         return _Read(await self.stream(**body))
 

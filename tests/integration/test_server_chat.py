@@ -230,6 +230,17 @@ async def test_a_round_leaves_out_the_history_that_its_turn_left_out(serve, upst
     assert two == [*one, *rest]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_further_parameter_may_have_any_name(served, upstream, stream):
+    """Also names that a function of ours has for itself."""
+    further = {"self": 1, "stage": 2, "body": 3, "request": 4, "create": 5}
+    body = {"messages": ASKED, "stream": stream, **further}
+    answer = await served.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200
+    sent = upstream.requests[0].json
+    assert {name: sent[name] for name in further} == further
+
+
 async def test_a_round_that_is_not_known_is_prepared_up_to_its_user_message(served, upstream):
     rest = [{"role": "assistant", "content": "You get"}]
     await served.http.post("/v1/chat/completions", json={"messages": [*ASKED, *rest]})
