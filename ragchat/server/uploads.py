@@ -91,8 +91,12 @@ async def _received(request: Request, folder: Path, most: int) -> str:
                 target = folder / _name(file.filename or "")
                 await asyncio.to_thread(_write, target, file)
             root = form.get("root", ROOT)
+            if isinstance(root, str):
+                root.encode()
     except MultiPartException as error:
         raise Problem(400, error.message, code="invalid_form") from None
+    except UnicodeError:  # the client names the charset, and some give what is no text
+        raise Problem(400, "the form's names are no text", code="invalid_form") from None
     if not isinstance(root, str) or not root.strip() or "/" in root or "\0" in root:
         raise Problem(400, "root: must be a name", code="invalid_value", param="root")
     return root

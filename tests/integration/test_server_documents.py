@@ -156,6 +156,18 @@ async def test_no_name_of_a_file_leads_out_of_its_upload(served, index, name):
     assert not await index.document_ids()
 
 
+@pytest.mark.parametrize("charset", ["unicode_escape", "punycode", "utf-7", "none"])
+@pytest.mark.parametrize(("name", "root"), [("\\ud800a.txt", "r"), ("a.txt", "\\ud800")])
+async def test_a_form_in_an_odd_charset_is_read_or_refused(served, index, charset, name, root):
+    """Half a surrogate pair, which a charset may make of plain bytes, names nothing."""
+    part = "--x\r\nContent-Disposition: form-data; name="
+    form = f'{part}"file"; filename="{name}"\r\n\r\ntext\r\n{part}"root"\r\n\r\n{root}\r\n--x--\r\n'
+    head = {"content-type": f"multipart/form-data; boundary=x; charset={charset}"}
+    answer = await served.http.post("/v1/documents", content=form.encode(), headers=head)
+    assert answer.status_code in (200, 400)
+    assert len(await index.document_ids()) == (answer.status_code == 200)
+
+
 async def test_two_files_of_one_name_are_refused(served, index):
     """Also where one is a folder of the other."""
     for names in (("a.txt", "a.txt"), ("a", "a/b.txt"), ("a/b.txt", "a")):
