@@ -133,18 +133,24 @@ async def _streamed(
     stream = prepared.stream(opening)
     begun = asyncio.ensure_future(anext(stream, None))
     begun.add_done_callback(lambda _: opened.set())
+
+    async def close() -> None:
+        begun.cancel()
+        await stream.aclose()
+
     try:
         await asyncio.wait_for(opened.wait(), settings.heartbeat)
     except TimeoutError:
         pass
     except BaseException:
-        begun.cancel()
-        await stream.aclose()
+        await close()
         raise
     if begun.done() and not accepted.is_set():
         begun.result()  # raises what refused it
     pieces = _pieces(service, prepared, stream, begun, first=first)
-    return EventStream(pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout)
+    return EventStream(
+        pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout, closing=close
+    )
 
 
 async def _pieces(

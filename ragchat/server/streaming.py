@@ -12,7 +12,7 @@ from ragchat.server.server_sent import HEARTBEAT
 from ragchat.wire.encoding import HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -27,6 +27,8 @@ class EventStream(Response):
         heartbeat: Seconds of silence before a comment.
         stall: Seconds before a client that does not read is given up.
         headers: In place of those that every event stream has.
+        closing: Called at the end, also if the pieces never began because the client took not even
+            the head: what they were to close is closed here.
     """
 
     def __init__(
@@ -36,12 +38,14 @@ class EventStream(Response):
         heartbeat: float,
         stall: float,
         headers: Mapping[str, str] = HEADERS,
+        closing: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         super().__init__(headers=dict(headers))
         del self.headers["content-length"]
         self._pieces = pieces
         self._heartbeat = heartbeat
         self._stall = stall
+        self._closing = closing
         self._since = 0.0
         """When sending began last, or when it ended."""
 
@@ -61,6 +65,8 @@ class EventStream(Response):
         finally:
             watch.cancel()
             await asyncio.wait([watch])
+            if self._closing is not None:
+                await self._closing()
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
         clock = asyncio.get_running_loop().time

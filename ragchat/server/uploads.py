@@ -73,7 +73,12 @@ async def upload(request: Request) -> Response:
         raise
     settings = service.settings
     pieces = _told(tenant, folder, root)
-    return EventStream(pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout)
+    return EventStream(
+        pieces,
+        heartbeat=settings.heartbeat,
+        stall=settings.stall_timeout,
+        closing=lambda: _removed(folder),
+    )
 
 
 async def _received(request: Request, folder: Path, most: int) -> str:
