@@ -37,7 +37,7 @@ PAGE = Path(__file__).parent / "static"
 COMPONENT = Path(wire.__file__).parent / "static"
 
 _ROUTES = (chat, search, uploads, documents, about)
-_NOT_ALLOWED = 405
+_NOT_FOUND, _NOT_ALLOWED = 404, 405
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -120,8 +120,12 @@ async def _refused(request: Request, error: Exception) -> NoReturn:
     if not isinstance(error, HTTPException):
         raise error
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    allowed = _allowed(request)
+    if error.status_code == _NOT_FOUND and allowed:
+        # The page's files are looked through for a GET of whatever path has no route for it.
+        error = HTTPException(_NOT_ALLOWED, "Method Not Allowed")
     if error.status_code == _NOT_ALLOWED:
-        headers["allow"] = ", ".join(_allowed(request))
+        headers["allow"] = ", ".join(allowed)
     raise Problem(
         error.status_code,
         str(error.detail),

@@ -168,6 +168,14 @@ async def test_a_form_in_an_odd_charset_is_read_or_refused(served, index, charse
     assert len(await index.document_ids()) == (answer.status_code == 200)
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+@pytest.mark.parametrize("path", ["search", "chat/completions", "ragchat/answer"])
+async def test_a_path_names_its_methods_to_whoever_uses_another(served, method, path):
+    """The page's files, which answer any other GET, do not hide it."""
+    answer = await served.http.request(method, f"/v1/{path}")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
 async def test_two_files_of_one_name_are_refused(served, index):
     """Also where one is a folder of the other."""
     for names in (("a.txt", "a.txt"), ("a", "a/b.txt"), ("a/b.txt", "a")):
