@@ -311,7 +311,7 @@ async def test_the_deadline_bounds_reading_too():
 
 async def test_a_cancelled_search_leaves_no_task():
     class Slow(MemoryStore):
-        async def search_vector(self, vector, limit, *, filter, scope):
+        async def search_vectors(self, vectors, limit, *, filter, scope):
             started.set()
             await asyncio.Event().wait()
 
