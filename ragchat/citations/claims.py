@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -141,8 +142,14 @@ def _closed(text: str, end: int, mentions: Sequence[Mention]) -> bool:
 def _sentences(text: str, mentions: Sequence[Mention]) -> Iterator[Span]:
     """Yields the sentences outside fences; none begins or ends inside a marker."""
     masked = _masked(text, mentions)
-    for start, end in _stretches(text):
-        yield from iterate_sentences(masked, start, end)
+    starts = [mention.start for mention in mentions]
+    for low, high in _stretches(text):
+        for start, end in iterate_sentences(masked, low, high):
+            # A combining character behind a blanked marker makes its last blank a letter.
+            last = bisect_right(starts, start) - 1
+            begin = max(start, mentions[last].end) if last >= 0 else start
+            if begin < end:
+                yield Span(begin, end)
 
 
 def _masked(text: str, mentions: Sequence[Mention]) -> str:

@@ -166,6 +166,13 @@ def test_every_marker_belongs_to_exactly_one_claim_and_claims_do_not_overlap(ans
         end = claim.span.end
 
 
+def test_a_sentence_does_not_begin_inside_a_marker():
+    """A combining character behind a marker is no part of it."""
+    answer = "Leave. [1]\u0301Leave is long."
+    first, second = claims_of(answer, CITATIONS.find(answer), DEFAULT_ANALYZER)
+    assert first.span.end <= second.span.start
+
+
 @given(st.text(max_size=200))
 def test_no_text_raises(answer):
     claims_of(answer, CITATIONS.find(answer), DEFAULT_ANALYZER)
