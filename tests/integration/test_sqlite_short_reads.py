@@ -25,7 +25,7 @@ QUERY = np.eye(8, dtype=np.float32)[0]
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Returns a list that tells of each search of a lane whether the loop's thread did it."""
     at_once: list[bool] = []
-    for name in ("search_text", "search_vector"):
+    for name in ("search_text", "search_vectors"):
         plain = getattr(Snapshot, name)
 
         def spy(self: Snapshot, *args: object, plain=plain) -> object:
