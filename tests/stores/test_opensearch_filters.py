@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ragchat_retrieval.filters import Filter, Gt, Gte, In, Lt, Lte
+from ragchat_retrieval.filters import Filter, Gt, In
 from ragchat_retrieval.stores.opensearch import OpenSearchStore
 from ragchat_retrieval.stores.opensearch.documents import _digits
-from ragchat_retrieval.stores.shadow import CHUNK, LEVELS
-from ragchat_retrieval.testing.filter_suite import IDS, WAYS, put_cases, wrong_cases
-from ragchat_retrieval.testing.store_suite_kit import ALL, axis, put, revision
+from ragchat_retrieval.testing.filter_suite import (
+    IDS,
+    WAYS,
+    check_long_strings,
+    put_cases,
+    wrong_cases,
+)
+from ragchat_retrieval.testing.store_suite_kit import put, revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,28 +57,7 @@ async def test_strings_longer_than_what_is_written_are_compared_whole(
     open_opensearch: Open,
 ) -> None:
     """Where shadow fields end, passages are compared on reading, also where limits cut."""
-    store = open_opensearch()
-    stem = "x" * (CHUNK * LEVELS)
-    tails = ["", "a", "b", "c", "cc"]
-    given = [revision(tail or "none", "word", metadata={"k": stem + tail}) for tail in tails]
-    await put(store, *given)
-    for make, expected in (
-        (Gt, ["c", "cc"]),
-        (Gte, ["b", "c", "cc"]),
-        (Lt, ["a", "none"]),
-        (Lte, ["a", "b", "none"]),
-    ):
-        bounds = Filter(make("k", stem + "b"))
-        assert await store.document_ids(scope=bounds) == expected
-        for hits in (
-            await store.search_text({"word": 1.0}, 2, filter=bounds, scope=ALL),
-            await store.search_vector(axis(0), 2, filter=ALL, scope=bounds),
-        ):
-            assert len(hits) == 2
-            found = await store.get([hit.passage_id for hit in hits], scope=bounds)
-            assert {passage.document_id for passage in found.values()} <= set(expected)
-        ids = [passage.id for one in given for passage in one.passages]
-        assert len(await store.score_text({"word": 1.0}, ids, scope=bounds)) == len(expected)
+    await check_long_strings(open_opensearch())
 
 
 async def test_any_number_of_metadata_keys_fits(open_opensearch: Open) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from ragchat_retrieval.filters import Filter, Gt, Gte, Lt, Lte
+from ragchat_retrieval.stores.shadow import CHUNK, LEVELS
 from ragchat_retrieval.testing.filter_cases import FILTER_CASES, TERM
-from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, axis, vector_of
+from ragchat_retrieval.testing.store_suite_kit import ALL, IDENTITY, axis, put, revision, vector_of
 from ragchat_retrieval.values import Revision
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Store
 
 Way: TypeAlias = "Callable[[Store, Filter], Awaitable[Collection[str]]]"
@@ -109,3 +110,33 @@ VECTOR_WAYS: list[Way] = [vector_filter, vector_scope, score_vector, listed, got
 
 WAYS: list[Way] = [keyword_filter, keyword_scope, score_text, *VECTOR_WAYS]
 """Every way of asking a store with both lanes."""
+
+
+async def check_long_strings(store: Store) -> None:
+    """Where shadow fields end, passages are compared on reading, also where limits cut.
+
+    Args:
+        store: An empty one that compares strings by shadow fields.
+    """
+    limit = 2
+    stem = "x" * (CHUNK * LEVELS)
+    tails = ["", "a", "b", "c", "cc"]
+    given = [revision(tail or "none", "word", metadata={"k": stem + tail}) for tail in tails]
+    await put(store, *given)
+    for make, expected in (
+        (Gt, ["c", "cc"]),
+        (Gte, ["b", "c", "cc"]),
+        (Lt, ["a", "none"]),
+        (Lte, ["a", "b", "none"]),
+    ):
+        bounds = Filter(make("k", stem + "b"))
+        assert await store.document_ids(scope=bounds) == expected
+        for hits in (
+            await store.search_text({"word": 1.0}, limit, filter=bounds, scope=ALL),
+            await store.search_vector(axis(0), limit, filter=ALL, scope=bounds),
+        ):
+            assert len(hits) == limit
+            found = await store.get([hit.passage_id for hit in hits], scope=bounds)
+            assert {passage.document_id for passage in found.values()} <= set(expected)
+        ids = [passage.id for one in given for passage in one.passages]
+        assert len(await store.score_text({"word": 1.0}, ids, scope=bounds)) == len(expected)
