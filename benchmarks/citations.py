@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from embedding import CACHE, cached_embedder
 
 import ragchat
 from ragchat.citations.claims import claims_of, unmarked
@@ -314,9 +315,7 @@ def choose(qa: Sequence[Case], cited: Sequence[Case]) -> None:
 
 async def run(data: Path, *, choosing: bool) -> list[str]:
     """Measures all and returns the tables."""
-    cache = HERE / ".cache" / "citations.sqlite"
-    cache.parent.mkdir(exist_ok=True)
-    embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), cache)
+    embedder = cached_embedder(CACHE.with_name("citations.sqlite"))
     qa, cited, rationales = expertqa(data), lfrqa(data), scifact(data)
     for cases in (qa, cited, rationales):
         await measure(cases, embedder)

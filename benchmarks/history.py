@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from embedding import CACHE, cached_embedder
 
 import ragchat
 from ragchat.evaluation import rewritten
@@ -318,7 +319,7 @@ def report(measured: Mapping[str, Measured]) -> str:
 
 async def run(args: argparse.Namespace) -> dict[str, Measured]:
     """Measures the collections one after the other."""
-    embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), args.cache)
+    embedder = cached_embedder(args.cache)
     return {
         name: await measure(args.data / name, embedder)
         for name in (args.only.split(",") if args.only else COLLECTIONS)
@@ -330,9 +331,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
     parser.add_argument("--only", default="", help="comma-separated collections")
-    parser.add_argument(
-        "--cache", type=Path, default=HERE / ".cache" / "minilm.sqlite", help="cached embeddings"
-    )
+    parser.add_argument("--cache", type=Path, default=CACHE, help="cached embeddings")
     args = parser.parse_args()
     if not args.data.is_dir():
         parser.error(f"no folder {args.data}; give the collections' folder with --data")

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from embedding import cached_embedder
 
 import ragchat
 from ragchat_retrieval.engine.matrix import Matrix, MatrixWriter, empty_matrix
@@ -30,7 +31,7 @@ ROWS, DIMENSION, BATCH, SEARCHES, LIMIT = 100_000, 384, 4_000, 50, 50
 async def quality(folder: Path, store: ragchat.Store) -> tuple[float, float]:
     """Returns the metric of the vector lane and of the hybrid."""
     found = load_collection(folder)
-    embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), HERE / ".cache" / "minilm.sqlite")
+    embedder = cached_embedder()
     async with ragchat.HybridIndex(store, embedder=embedder, splitter=ragchat.WholeText()) as index:
         await index.ingest(*found.documents())
         done = await evaluate(index, found.topics, metrics=[METRIC])

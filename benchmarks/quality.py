@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from embedding import cached_embedder
 from opened import STORES
 
 import ragchat
@@ -73,7 +74,7 @@ def figures(evaluation: Evaluation) -> dict[str, float]:
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Indexes and measures each collection."""
-    embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), HERE / ".cache" / "minilm.sqlite")
+    embedder = cached_embedder()
     results: dict[str, Any] = {"collections": {}, "conversations": {}}
     with tempfile.TemporaryDirectory() as folder:
         async with STORES[args.store](Path(folder)) as store:

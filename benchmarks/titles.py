@@ -14,6 +14,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from embedding import cached_embedder
+
 import ragchat
 from ragchat_retrieval.evaluation import evaluate, load_collection
 from ragchat_retrieval.fusion import Weighted
@@ -34,7 +36,7 @@ def fusion(title: float) -> Weighted:
 async def measure(folder: Path) -> dict[str, float]:
     """Returns the metric by weight of the title."""
     found = load_collection(folder)
-    embedder = ragchat.CachedEmbedder(ragchat.LocalEmbedder(), HERE / ".cache" / "minilm.sqlite")
+    embedder = cached_embedder()
     index = ragchat.HybridIndex(
         embedder=embedder, splitter=ragchat.WholeText(), fusion=fusion(WEIGHTS[1])
     )
