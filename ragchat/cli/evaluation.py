@@ -154,11 +154,14 @@ def evaluate(
         raise typer.BadParameter(
             "asks for what --no-rerank leaves out", param_hint="--rerank-model"
         )
+    gates = tuple(_read(Gate.of, text, "--gate") for text in gate or ())
+    if answers is None and any(gate.about_answers for gate in gates):
+        raise typer.BadParameter("a metric of citations needs --answers", param_hint="--gate")
     asked = _Asked(
         index=index,
         corpus=corpus,
         metrics=_metrics(metric),
-        gates=tuple(_read(Gate.of, text, "--gate") for text in gate or ()),
+        gates=gates,
         top_k=top_k,
         segment=segment,
         keyword_weight=keyword_weight,
@@ -293,7 +296,7 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
         },
         notes=(*_notes(collection, ids), *described.notes),
         segment=asked.segment,
-        gates=tuple(gate.check(first) for gate in asked.gates),
+        gates=tuple(gate.check(first, citations) for gate in asked.gates),
         tuning=tuning,
         citations=citations,
     )

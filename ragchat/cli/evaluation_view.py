@@ -75,9 +75,9 @@ def _show_ways(face: Face, report: Report, first: str) -> None:
 
 
 def _show_citations(face: Face, citations: CitationEvaluation) -> None:
-    table = citations.table()
-    row = [citations.system, *(f"{value:.3f}" for value in table.values())]
-    _show(face, ["answers", *table], [row])
+    means = citations.intervals()
+    cells = [f"{mean.mean:.3f} [{mean.low:.3f}, {mean.high:.3f}]" for mean in means.values()]
+    _show(face, ["answers", *means], [[citations.system, *cells]])
     face.note(
         f"{citations.citing:,} of {len(citations.topics):,} answers cite something; "
         f"{citations.unknown:,} invented numbers"

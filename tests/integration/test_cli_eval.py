@@ -243,6 +243,11 @@ def test_answers_made_elsewhere_are_read_from_a_file(shell, folder, tmp_path):
         "citation recall": 0.9,
         "claims cited": 1.0,
     }
+    gated = ("eval", folder, "--answers", "mine.jsonl", "--gate")
+    assert shell(*gated, "citation recall>=0.9").exit_code == 0
+    assert shell(*gated, "citation recall>0.9").exit_code == 1
+    unanswered = shell("eval", folder, "--gate", "citation recall>0.9")
+    assert (unanswered.exit_code, "--answers" in unanswered.stderr) == (2, True)
     (tmp_path / "few.jsonl").write_text(lines(rows[:3]), "utf-8")
     failed = shell("eval", folder, "--answers", "few.jsonl")
     assert (failed.exit_code, "7" in failed.stderr) == (1, True)

@@ -17,6 +17,7 @@ from ragchat_retrieval.evaluation import (
     CITATION_METRICS,
     CitationEvaluation,
     CitedAnswer,
+    Gate,
     Report,
     Topic,
     evaluate_run,
@@ -67,6 +68,38 @@ def test_the_metrics_equal_their_definition_over_pairs_of_claim_and_document(cla
         len({at for at, _ in pairs}) / len(claims) if claims else 0,
     )
     assert tuple(answer.score(m, grades) for m in CITATION_METRICS) == pytest.approx(expected)
+
+
+def test_a_mean_has_the_interval_of_its_topics():
+    measured = citation_metrics(ANSWERS, TOPICS)
+    (recall, _) = measured.scores("citation recall")
+    interval = measured.intervals()["citation recall"]
+    # Two topics are drawn: both the cited one, both the other, or each once.
+    assert (interval.low, interval.mean, interval.high) == (0, recall / 2, recall)
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ("citation precision>=0.25", True),
+        (" citation  recall > 0.25 ", False),
+        ("claims cited<0.3", True),
+    ],
+)
+def test_a_gate_asks_for_what_answers_cite(text, passed):
+    evaluation = evaluate_run({"q1": ["d1"], "q2": ["d4"]}, TOPICS)
+    gate = Gate.of(text)
+    assert gate.check(evaluation, citation_metrics(ANSWERS, TOPICS)).passed is passed
+    assert gate.about_answers
+    assert Gate.of(str(gate)) == gate
+    with pytest.raises(InvalidSetting, match="needs answers"):
+        gate.check(evaluation)
+
+
+@pytest.mark.parametrize("text", ["fused:citation recall>=0.5", "citation f1>=0.5"])
+def test_what_is_no_gate_on_answers_is_refused(text):
+    with pytest.raises(InvalidSetting):
+        Gate.of(text)
 
 
 def test_there_is_exactly_one_answer_per_topic():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from ragchat_retrieval.errors import InvalidRun
+from ragchat_retrieval.evaluation.bootstrap import paired_bootstrap
 from ragchat_retrieval.evaluation.result import check_topics
 
 if TYPE_CHECKING:
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.evaluation.bootstrap import Difference
     from ragchat_retrieval.evaluation.collection import Topic
 
-CITATION_METRICS = ("citation precision", "citation recall", "claims cited")
+CitationMetric = Literal["citation precision", "citation recall", "claims cited"]
+CITATION_METRICS: tuple[CitationMetric, ...] = get_args(CitationMetric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class CitedAnswer:
     unknown: int = field(default=0, kw_only=True)
     """How many numbers it invents."""
 
-    def score(self, metric: str, grades: Mapping[str, int]) -> float:
+    def score(self, metric: CitationMetric, grades: Mapping[str, int]) -> float:
         """Returns a metric's value, 0 … 1; an answer that cites nothing has 0 everywhere.
 
         Args:
@@ -73,13 +76,26 @@ class CitationEvaluation:
         if self.answers.keys() != wanted:
             raise InvalidRun(len(wanted - self.answers.keys()), len(self.answers.keys() - wanted))
 
-    def scores(self, metric: str) -> NDArray[np.float64]:
+    def scores(self, metric: CitationMetric) -> NDArray[np.float64]:
         """Returns a metric's value for each topic [topics], in their order."""
         return np.array([self.answers[t.id].score(metric, t.grades) for t in self.topics])
 
-    def mean(self, metric: str) -> float:
+    def mean(self, metric: CitationMetric) -> float:
         """Returns a metric's mean over all topics."""
         return float(self.scores(metric).mean())
+
+    def intervals(self, **settings: Any) -> dict[str, Difference]:
+        """Returns the mean of each metric with its confidence interval, as a difference from 0.
+
+        Args:
+            **settings: See `paired_bootstrap`. Conversations are drawn whole.
+        """
+        settings.setdefault("groups", [topic.group for topic in self.topics])
+        nothing = np.zeros(len(self.topics))
+        return {
+            metric: paired_bootstrap(self.scores(metric), nothing, **settings)
+            for metric in CITATION_METRICS
+        }
 
     def table(self) -> dict[str, float]:
         """Returns the mean of each metric."""
@@ -101,6 +117,7 @@ class CitationEvaluation:
         return {
             "system": self.system,
             "means": self.table(),
+            "intervals": {metric: asdict(mean) for metric, mean in self.intervals().items()},
             "citing": self.citing,
             "unknown": self.unknown,
             "topics": {

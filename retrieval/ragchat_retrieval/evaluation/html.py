@@ -191,12 +191,12 @@ def _citations(citations: CitationEvaluation) -> list[str]:
         f"{citations.citing:,} of {len(citations.topics):,} answers cite something; "
         f"{citations.unknown:,} invented numbers."
     )
-    table = citations.table()
-    row = [citations.system, *(f"{value:.4f}" for value in table.values())]
+    means = citations.intervals()
+    cells = [f"{mean.mean:.4f} [{mean.low:.4f}, {mean.high:.4f}]" for mean in means.values()]
     return [
         "<h3>Citations</h3>",
         f'<p class="soft">{told}</p>',
-        _table(["answers", *table], [row]),
+        _table(["answers", *means], [[citations.system, *cells]]),
     ]
 
 
