@@ -63,12 +63,12 @@ def count_tokens(text: str, encoding: str = DEFAULT_ENCODING) -> int:
         InvalidSetting: No encoding has that name.
         TokenizerUnavailable: Nothing on this machine can count exactly in that encoding.
     """
-    return _counter(encoding).count([text])[0]
+    return _counter(encoding).count(text)
 
 
 def count_many(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> list[int]:
     """Returns the exact numbers of tokens of `texts`, in order. Raises as `count_tokens`."""
-    return _counter(encoding).count(texts) if texts else []
+    return [*map(_counter(encoding).count, texts)] if texts else []
 
 
 def truncate(text: str, limit: int, encoding: str = DEFAULT_ENCODING) -> str:
@@ -91,7 +91,7 @@ def truncate(text: str, limit: int, encoding: str = DEFAULT_ENCODING) -> str:
     counter = _counter(encoding)
     for most in range(limit, 0, -1):
         prefix = counter.truncate(text, most)
-        if counter.count([prefix])[0] <= limit:
+        if counter.count(prefix) <= limit:
             return prefix
     return ""
 
@@ -138,27 +138,26 @@ def repair(text: str) -> str:
 
 
 class _Counter(Protocol):
-    def count(self, texts: Sequence[str]) -> list[int]: ...
+    def count(self, text: str) -> int: ...
 
     def truncate(self, text: str, limit: int) -> str: ...
 
 
 class _Toktok:
     def __init__(self, module: ModuleType, encoding: str) -> None:
-        self._module = module
-        self._encoding = encoding
+        # What `batch_count` is made of. That one makes room for a batch first, which takes as long
+        # as counting a page; a text by itself needs none, and a batch on one thread gains nothing.
+        self._tokenizer = module._encoding(encoding)  # noqa: SLF001 - for whoever needs single texts
 
-    def count(self, texts: Sequence[str]) -> list[int]:
+    def count(self, text: str) -> int:
         try:
-            counts: list[int] = self._module.batch_count(texts, self._encoding, threads=1)
+            tokens: int = self._tokenizer.count(text)
         except UnicodeEncodeError:
-            repaired = [repair(text) for text in texts]
-            counts = self._module.batch_count(repaired, self._encoding, threads=1)
-        _LOADED.add(self._encoding)
-        return counts
+            tokens = self._tokenizer.count(repair(text))
+        return tokens
 
     def truncate(self, text: str, limit: int) -> str:
-        prefix: str = self._module.truncate(repair(text), limit, self._encoding)[0]
+        prefix: str = self._tokenizer.truncate(repair(text), limit)[0]
         return prefix
 
 
@@ -166,8 +165,8 @@ class _Tiktoken:
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
 
-    def count(self, texts: Sequence[str]) -> list[int]:
-        return [len(self._encoding.encode_ordinary(text)) for text in texts]
+    def count(self, text: str) -> int:
+        return len(self._encoding.encode_ordinary(text))
 
     def truncate(self, text: str, limit: int) -> str:
         tokens = self._encoding.encode_ordinary(repair(text))[:limit]
@@ -180,19 +179,25 @@ def _counter(encoding: str) -> _Counter:
     name = _SAME_WORDS.get(encoding, encoding)
     if name not in _FILES:
         raise InvalidSetting("encoding", f"unknown encoding {encoding!r}")
+    counter = _found(name)
+    if counter is None:
+        remedy = "put tiktoken's vocabulary file into TIKTOKEN_CACHE_DIR"
+        if name in _COMPILED:
+            remedy = f"install toktok-rs, or {remedy}"
+        raise TokenizerUnavailable(encoding, remedy)
+    _LOADED.add(name)
+    return counter
+
+
+def _found(name: str) -> _Counter | None:
     if name in _COMPILED:
         try:
             return _Toktok(importlib.import_module("toktok"), name)
         except ImportError:
             pass
     if not _file_is_present(name):
-        remedy = "put tiktoken's vocabulary file into TIKTOKEN_CACHE_DIR"
-        if name in _COMPILED:
-            remedy = f"install toktok-rs, or {remedy}"
-        raise TokenizerUnavailable(encoding, remedy)
-    encoding_ = _Tiktoken(importlib.import_module("tiktoken").get_encoding(name))
-    _LOADED.add(name)
-    return encoding_
+        return None
+    return _Tiktoken(importlib.import_module("tiktoken").get_encoding(name))
 
 
 def _file_is_present(name: str) -> bool:

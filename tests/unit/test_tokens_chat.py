@@ -72,10 +72,9 @@ def test_without_any_tokenizer_a_typed_error_comes_before_the_first_count(fresh,
         counter_for("gpt-5")
 
 
-def test_a_counter_of_a_model_says_whether_its_vocabulary_is_loaded(monkeypatch):
+def test_a_counter_of_a_model_says_whether_its_vocabulary_is_loaded(fresh, monkeypatch):
     count = ModelCounter("gpt-4")
     monkeypatch.setattr(tokens, "_LOADED", set())
-    counter_for.cache_clear()
     assert not count.loaded
     assert count(JAPANESE) == 9
     assert count.loaded
