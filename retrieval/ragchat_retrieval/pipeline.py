@@ -275,7 +275,7 @@ def fallback(
     async def stage(*args: object) -> object:
         for candidate in stages[:-1]:
             name = getattr(candidate, "stage", _label(candidate))
-            late = StageTimeout(name, timeout or 0.0)
+            late = partial(StageTimeout, name, timeout or 0.0)
             try:
                 return await bounded(partial(ask, candidate, args), timeout, late)
             except Exception as error:  # noqa: BLE001 - any failure means: try the next one

@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
@@ -239,22 +240,27 @@ class Run:
         if remaining is not None and remaining <= 0:
             raise DeadlineExceeded(name, self.policy.deadline or 0.0)
         if own is not None and (remaining is None or own < remaining):
-            return await bounded(work, own, StageTimeout(name, own))
-        return await bounded(work, remaining, DeadlineExceeded(name, self.policy.deadline or 0.0))
+            return await bounded(work, own, partial(StageTimeout, name, own))
+        late = partial(DeadlineExceeded, name, self.policy.deadline or 0.0)
+        return await bounded(work, remaining, late)
 
 
-async def bounded(work: Callable[[], Awaitable[T]], seconds: float | None, late: Exception) -> T:
+async def bounded(
+    work: Callable[[], Awaitable[T]], seconds: float | None, late: Callable[[], Exception]
+) -> T:
     """Runs work for at most so many seconds.
 
     Args:
         work: Starts it; called once.
         seconds: None is no limit.
-        late: What is raised when they are over.
+        late: Makes what is raised when they are over.
 
     Raises:
-        Exception: `late`.
+        Exception: What `late` made.
         BaseException: What the work raised, its own `TimeoutError` included.
     """
+    if seconds is None:
+        return await work()
     scope = asyncio.timeout(seconds)
     try:
         async with scope:
@@ -262,7 +268,7 @@ async def bounded(work: Callable[[], Awaitable[T]], seconds: float | None, late:
     except TimeoutError:
         if not scope.expired():
             raise
-        raise late from None
+        raise late() from None
 
 
 @contextmanager

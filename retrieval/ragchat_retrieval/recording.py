@@ -11,7 +11,7 @@ import logging
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
 from ragchat_retrieval.trace import (
     Degradation,
@@ -131,7 +131,7 @@ class TraceRecorder:
         self._numbers += 1
         number = self._numbers
         inside = _stage.set((self, number))
-        self._tell(StageEvent(name, "start"))
+        self._tell(name, "start")
         outcome: Outcome = "failed"
         try:
             if self._observer is None:
@@ -157,7 +157,7 @@ class TraceRecorder:
                     parent=parent,
                 )
             )
-            self._tell(StageEvent(name, "end", seconds, outcome))
+            self._tell(name, "end", seconds, outcome)
 
     @contextmanager
     def call(
@@ -282,11 +282,17 @@ class TraceRecorder:
         around = _stage.get()
         return around[1] if around is not None and around[0] is self else None
 
-    def _tell(self, event: StageEvent) -> None:
+    def _tell(
+        self,
+        stage: str,
+        phase: Literal["start", "end"],
+        seconds: float = 0.0,
+        outcome: Outcome = "ok",
+    ) -> None:
         if self._listener is None:
             return
         try:
-            self._listener(event)
+            self._listener(StageEvent(stage, phase, seconds, outcome))
         except Exception as error:  # noqa: BLE001 - a listener is foreign code and may raise anything
             _log.warning("the stage listener failed (%s)", type(error).__name__)
 
