@@ -11,6 +11,6 @@ Foreign: TypeAlias = Any
 
 def read(value: Foreign, name: str, default: object = None) -> Foreign:
     """Returns the field `name` of an object or a mapping, or `default` where there is none."""
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # a plain dict is told much faster than a Mapping
         return value.get(name, default)
     return getattr(value, name, default)

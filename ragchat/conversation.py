@@ -116,7 +116,12 @@ def render_message(message: Foreign) -> str:
 
 def render_history(history: Iterable[Foreign]) -> str:
     """Returns the user and assistant turns as ``role: text``, one below the other."""
-    return "\n".join(_render(turn.role, turn.rendered) for turn in turns(history))
+    shown = (
+        (role, render_content(message))
+        for message in history
+        if (role := read(message, "role")) in _SPEAKERS
+    )
+    return "\n".join(_render(role, content) for role, content in shown if content)
 
 
 def window(
