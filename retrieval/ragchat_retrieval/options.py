@@ -141,11 +141,6 @@ class SearchOptions:
             top_k=self.top_k if query.top_k is None else query.top_k,
         )
 
-    def for_query(self, query: Query) -> tuple[Query, SearchOptions]:
-        """Merges a query's own filter, scope and top_k with these options; both get the result."""
-        merged = self.bound(query)
-        return merged, replace(self, filter=merged.filter, scope=merged.scope, top_k=merged.top_k)
-
     @property
     def lane_limit(self) -> int:
         """How many hits each lane is asked for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -112,14 +111,14 @@ class RetrievalPipeline:
             RetrievalError: A stage failed that the policy does not let be skipped.
         """
         caller = query if isinstance(query, Query) else Query(query)
-        asked, options = self._options.for_query(caller)
+        asked = self._options.bound(caller)
         if asked.top_k is not None and asked.top_k <= 0:
             return SearchResult(queries=(asked,))
-        run = started(options.policy)
+        run = started(self._options.policy)
         queries, found = await carried(
             run,
             "search",
-            lambda: self._retrieve(asked, options, run, early),
+            lambda: self._retrieve(asked, run, early),
             count=lambda result: {"queries": len(result[0]), "candidates": len(result[1])},
             facts=facts_of(self, asked),
             content=lambda result: {"documents": documents_of(result[1])},
@@ -134,26 +133,27 @@ class RetrievalPipeline:
         Raises:
             RetrievalError: A lane failed that the policy does not let be skipped.
         """
-        asked, options = self._options.for_query(query)
+        asked = self._options.bound(query)
         if asked.top_k is not None and asked.top_k <= 0:
             return Anticipated(asked, ())
-        run = started(options.policy)
+        run = started(self._options.policy)
         (ranking,) = await carried(
             run,
             "search",
-            lambda: self._ranked(options, run, [asked]),
+            lambda: self._ranked(run, [asked]),
             facts=facts_of(self, asked),
         )
         return Anticipated(asked, ranking, tuple(run.record.degraded))
 
     async def _retrieve(
-        self, asked: Query, options: SearchOptions, run: Run, early: Speculation | None
+        self, asked: Query, run: Run, early: Speculation | None
     ) -> tuple[tuple[Query, ...], tuple[Candidate, ...]]:
+        options = self._options
         for transformer in self._transformers:
             asked = await self._transform(transformer, asked, run)
         queries, rankings = await searched(
             await self._wordings(asked, run),
-            partial(self._ranked, options, run),
+            partial(self._ranked, run),
             early,
             run,
         )
@@ -166,13 +166,11 @@ class RetrievalPipeline:
         )
         return queries, found
 
-    async def _ranked(
-        self, options: SearchOptions, run: Run, queries: Sequence[Query]
-    ) -> Sequence[Any]:
+    async def _ranked(self, run: Run, queries: Sequence[Query]) -> Sequence[Any]:
         """Returns a ranking per query: of ids for an index, of candidates for a retriever."""
         source = self._source
         if isinstance(source, HybridIndex):
-            return await (await source.searcher()).rank(queries, options, run)
+            return await (await source.searcher()).rank(queries, self._options, run)
 
         async def one(query: Query) -> list[Candidate]:
             result = await call_stage(_callable(source), for_foreign(source, query))
@@ -191,13 +189,13 @@ class RetrievalPipeline:
 
     async def _wordings(self, query: Query, run: Run) -> tuple[Query, ...]:
         """Returns the original and its distinct variants, all inside the caller's bounds."""
-        original = replace(query, variants=())
+        original = query.alone()
         variants: Sequence[Query] = [query.with_text(text) for text in query.variants]
         if not variants and self._expander is not None:
             variants = await self._expand(self._expander, original, run)
         wordings = {original.text: original}
         for variant in variants:
-            wordings.setdefault(variant.text, replace(variant, variants=()))
+            wordings.setdefault(variant.text, variant.alone())
         return tuple(wordings.values())
 
     async def _expand(self, expander: Expander, query: Query, run: Run) -> Sequence[Query]:

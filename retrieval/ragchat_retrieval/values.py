@@ -250,8 +250,15 @@ class Query:
         return replace(self, text=text, lexical=None, semantic=None)
 
     def bounded_by(self, caller: Query) -> Query:
-        """Returns a copy with the caller's scope, filter and top_k, whatever became of them."""
+        """Returns the query with the caller's scope, filter and top_k, whatever became of them."""
+        mine, theirs = ((q.scope, q.filter, q.top_k) for q in (self, caller))
+        if mine == theirs:
+            return self
         return replace(self, scope=caller.scope, filter=caller.filter, top_k=caller.top_k)
+
+    def alone(self) -> Query:
+        """Returns the query without variants."""
+        return replace(self, variants=()) if self.variants else self
 
 
 @dataclass(frozen=True, slots=True)
