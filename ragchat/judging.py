@@ -80,6 +80,8 @@ class Batching:
         whole = render(items)
         much = not counts_at_once(self.count, len(whole))
         batches = await beside(much, self._batches, items, render, whole)
+        if len(batches) == 1:
+            return await judged(*batches[0])
         works = (judged(size, prompt) for size, prompt in batches)
         return [verdict for verdicts in await gather(*works) for verdict in verdicts]
 

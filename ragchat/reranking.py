@@ -39,6 +39,10 @@ RANKING_SCHEMA: Mapping[str, Any] = {
 }
 
 
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes a text as a JSON string."""
+
+
 @dataclass(frozen=True, slots=True)
 class LLMReranker:
     """Scores every candidate from 0 to 1 with a chat model.
@@ -97,7 +101,7 @@ class LLMReranker:
 
     def _render(self, question: str, contents: Sequence[str]) -> str:
         documents = ",\n".join(
-            json.dumps({"index": index, "content": content}, ensure_ascii=False)
+            f'{{"index": {index}, "content": {_quoted(content)}}}'
             for index, content in enumerate(contents)
         )
         return self._prompt.render(query=question, documents=f"[{documents}]")

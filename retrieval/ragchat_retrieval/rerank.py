@@ -161,7 +161,7 @@ def check_scores(scores: Sequence[float], expected: int) -> list[float]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    return isinstance(value, (float, Real)) and not isinstance(value, bool)
 
 
 def _decided(candidates: Sequence[Candidate], margin: float) -> bool:
