@@ -16,7 +16,7 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_wordings
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.ports import SearchesVectors, term_counts
+from ragchat_retrieval.ports import SearchesVectors, stands_for, term_counts
 from ragchat_retrieval.stages import beside
 from ragchat_retrieval.titles import title_shares
 from ragchat_retrieval.vectors import blend
@@ -234,7 +234,12 @@ class LaneSearch:
         known = [vector for vector in vectors if vector is not None]
         store, first = self.store, queries[0]
         same = all(self._bounds(query) == self._bounds(first) for query in queries)
-        if not (len(known) > 1 and same and isinstance(store, SearchesVectors)):
+        if not (
+            len(known) > 1
+            and same
+            and isinstance(store, SearchesVectors)
+            and stands_for(store, "search_vectors", "search_vector")
+        ):
             return await each(pairs, self._vector)
         rows = await self._stage(
             "vector",

@@ -293,6 +293,23 @@ class SearchesVectors(Protocol):
         ...
 
 
+def stands_for(store: Store, whole: str, *parts: str) -> bool:
+    """Says whether a method that a store offers besides does what these others of it do.
+
+    It does not if a subclass, or the object itself, has one of them of its own and inherits the
+    `whole`, which knows nothing of that.
+
+    Args:
+        store: Any store.
+        whole: Name of the method that it may offer.
+        *parts: Names of the methods that it is called instead of.
+    """
+    layers = (getattr(store, "__dict__", {}), *map(vars, type(store).__mro__))
+    return next(
+        (whole in layer for layer in layers if any(n in layer for n in (whole, *parts))), False
+    )
+
+
 @runtime_checkable
 class SwappableStore(Protocol):
     """A store that can exchange two of its corpora in one step."""

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from ragchat_retrieval.errors import InvalidSetting, InvalidVector
+from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores import questions
 from ragchat_retrieval.stores.memory import MemoryStore
@@ -91,23 +91,3 @@ async def test_removed_documents_are_let_go() -> None:
     assert await store.revision() == before
     await put(store, revision("more", "text"))
     assert len(await by_words(store, "text")) == 2
-
-
-async def test_vectors_searched_together_find_what_each_finds_alone() -> None:
-    """One call for several queries gives the hits and scores of a call for each."""
-    store = MemoryStore()
-    await put(store, *(revision(f"d{n}", "one", metadata={"k": n % 2}) for n in range(600)))
-    queries = [*np.eye(8, dtype=np.float32)[:3], np.full(8, 8**-0.5, np.float32)]
-    for bounds in (ALL, Filter.of({"k": 1})):
-        together = await store.search_vectors(queries, 20, filter=bounds, scope=ALL)
-        alone = [await store.search_vector(q, 20, filter=bounds, scope=ALL) for q in queries]
-        assert together == alone
-        assert all(len(hits) == 20 for hits in together)
-
-
-async def test_one_bad_vector_refuses_the_search_for_all() -> None:
-    store = MemoryStore()
-    await put(store, revision("a", "one"))
-    good, bad = np.eye(8, dtype=np.float32)[0], np.zeros(8, np.float32)
-    with pytest.raises(InvalidVector):
-        await store.search_vectors([good, bad], 1, filter=ALL, scope=ALL)

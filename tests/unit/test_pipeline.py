@@ -15,7 +15,7 @@ from ragchat_retrieval.errors import (
     ScopeViolation,
 )
 from ragchat_retrieval.filters import Eq, Filter
-from ragchat_retrieval.fusion import RRF
+from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
 from ragchat_retrieval.policy import Policy, Run, running
@@ -360,6 +360,22 @@ async def test_wordings_of_one_question_are_searched_in_one_call_where_the_store
     if not broken:
         index.store = one_by_one(index.store)
         assert list(await index.retriever(**options)(Query("apple 3"))) == list(result)
+
+
+async def test_a_lane_that_a_subclass_changes_is_asked_for_every_wording():
+    """A call for all wordings that a store inherits stands for its own search of one."""
+
+    class Store(MemoryStore):
+        async def search_vector(self, vector, limit, **bounds):
+            return (await super().search_vector(vector, limit, **bounds))[1:]
+
+    index = await index_of("red", "green", "blue", store=Store(), embedder=HashingEmbedder(64))
+    options = {"fusion": Weighted(keyword=0.0), "top_k": 9}
+    alone = await index.search("red", **options)
+    assert len(alone) == 2
+    together = await index.search_batch(["red", "green"], **options)
+    assert list(together[0]) == list(alone)
+    assert len(together[1]) == 2
 
 
 async def test_questions_with_bounds_of_their_own_are_searched_one_by_one():

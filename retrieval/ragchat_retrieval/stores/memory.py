@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.ports import Capabilities, Hit, Identity, StoreCounts, TermCounts
-from ragchat_retrieval.stores.answers import query_vector, visible
+from ragchat_retrieval.ports import Capabilities, Identity, StoreCounts
+from ragchat_retrieval.stores.answers import visible
 from ragchat_retrieval.stores.checks import check_write, checked_name
+from ragchat_retrieval.stores.engine_lanes import EngineLanes
 from ragchat_retrieval.stores.memory_corpus import (
     NAME,
     Corpus,
@@ -28,18 +29,7 @@ from ragchat_retrieval.stores.memory_corpus import (
     replace_documents,
     swap,
 )
-from ragchat_retrieval.stores.questions import (
-    SMALL_IDS,
-    SMALL_TESTS,
-    Commonness,
-    PassageIDs,
-    TextScores,
-    TextSearch,
-    Vectors,
-    VectorScores,
-    VectorSearch,
-    is_small_lookup,
-)
+from ragchat_retrieval.stores.questions import SMALL_IDS, SMALL_TESTS, is_small_lookup
 from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
@@ -62,7 +52,7 @@ _SMALL_WRITE = 50
 """Passages or documents of a small write."""
 
 
-class MemoryStore:
+class MemoryStore(EngineLanes):
     """Keeps everything in memory: BM25 over postings and exact vector search.
 
     Implements `ragchat_retrieval.ports.Store`, whose docstrings say what the methods promise.
@@ -190,10 +180,6 @@ class MemoryStore:
 
     # --- reading ---
 
-    async def ids(self, *, scope: Filter) -> list[str]:
-        """Returns all passage ids in ascending order."""
-        return await self._ask(PassageIDs(scope))
-
     async def document_ids(self, *, scope: Filter) -> list[str]:
         """Returns all document ids in ascending order."""
         entries = await self._documents(None, scope)
@@ -219,12 +205,6 @@ class MemoryStore:
             return passages_of(snapshot, visible(snapshot, passage_ids, scope).rows)
 
         return await _work(work, small=is_small_lookup(snapshot, passage_ids, scope))
-
-    async def vectors(
-        self, passage_ids: Sequence[str], *, scope: Filter
-    ) -> dict[str, NDArray[np.float32]]:
-        """Returns the vectors of the known ones that have one, float32 [dimension]."""
-        return await self._ask(Vectors(passage_ids, scope))
 
     async def neighbours(
         self, document_id: str, ordinal: int, n: int, *, scope: Filter
@@ -268,60 +248,6 @@ class MemoryStore:
             corpora = self._shared.corpora.items()
             return sorted(name for name, corpus in corpora if corpus.state.written)
 
-    # --- the lanes ---
-
-    async def search_text(
-        self,
-        terms: Mapping[str, float],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> list[Hit]:
-        """Returns the best passages by BM25 over analysed, weighted terms."""
-        return await self._ask(TextSearch(terms, limit, filter, scope))
-
-    async def score_text(
-        self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
-    ) -> dict[str, float]:
-        """Returns the BM25 scores of given passages; 0.0 without a common term."""
-        return await self._ask(TextScores(terms, passage_ids, scope))
-
-    async def term_counts(self, terms: Collection[str]) -> TermCounts:
-        """Returns how common terms are in the corpus."""
-        return await self._ask(Commonness(tuple(terms)))
-
-    async def search_vector(
-        self,
-        vector: NDArray[np.float32],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> list[Hit]:
-        """Returns the best passages by cosine similarity with a normalised vector."""
-        return (await self.search_vectors([vector], limit, filter=filter, scope=scope))[0]
-
-    async def search_vectors(
-        self,
-        vectors: Sequence[NDArray[np.float32]],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> list[list[Hit]]:
-        """Returns what `search_vector` does for each vector; the vectors are read once for all."""
-        queries = [query_vector(vector) for vector in vectors]
-        search = VectorSearch(queries, limit, filter, scope)
-        return await self._ask(search, vectors=queries)
-
-    async def score_vector(
-        self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
-    ) -> dict[str, float]:
-        """Returns the cosine similarities of those given passages that have a vector."""
-        query = query_vector(vector)
-        return await self._ask(VectorScores(query, passage_ids, scope), vectors=[query])
-
     # --- inside ---
 
     def _state(self) -> State:
@@ -330,7 +256,7 @@ class MemoryStore:
     async def _ask(
         self, question: Question[T], *, vectors: Sequence[NDArray[np.float32]] = ()
     ) -> T:
-        """Answers a question; queries' vectors are checked first."""
+        """As `EngineLanes._ask`."""
         state = self._state()
         for vector in vectors:
             check_query_vector(vector, state.identity.dimension if state.identity else None)

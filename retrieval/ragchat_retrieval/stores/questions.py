@@ -5,8 +5,9 @@ A store hands a question to a snapshot, at once if the answer is small, else in 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.engine import Snapshot
+    from ragchat_retrieval.engine import Found, Snapshot
     from ragchat_retrieval.filters import Filter
 
 T_co = TypeVar("T_co", covariant=True)
@@ -72,10 +73,12 @@ class TextSearch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VectorSearch:
-    """The best passages by cosine similarity with each of several normalised vectors."""
+class Nearby(ABC, Generic[T_co]):
+    """A question about what is nearest to vectors, which a store may look for in its own way."""
 
     vectors: Sequence[NDArray[np.float32]]
+    """At least one, normalised."""
+
     limit: int
     filter: Filter
     scope: Filter
@@ -87,10 +90,23 @@ class VectorSearch:
             and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
         )
 
-    def answer(self, snapshot: Snapshot) -> list[list[Hit]]:
-        """Returns hits for each vector, best first."""
+    def answer(self, snapshot: Snapshot) -> T_co:
+        """Returns the answer, after a comparison with all vectors."""
         mask = snapshot.mask(self.filter, self.scope)
         found = snapshot.search_vectors(np.stack(self.vectors), self.limit, mask)
+        return self.told(snapshot, found)
+
+    @abstractmethod
+    def told(self, snapshot: Snapshot, found: Sequence[Found]) -> T_co:
+        """Returns the answer, given what is nearest to each vector."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorSearch(Nearby["list[list[Hit]]"]):
+    """The best passages by cosine similarity with each of several vectors."""
+
+    def told(self, snapshot: Snapshot, found: Sequence[Found]) -> list[list[Hit]]:
+        """Returns hits for each vector, best first."""
         return [hits(snapshot, each) for each in found]
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ragchat_retrieval.errors import InvalidVector
-from ragchat_retrieval.ports import CountsTerms, term_counts
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.ports import CountsTerms, SearchesVectors, term_counts
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
     DIMENSION,
@@ -238,6 +239,20 @@ class VectorLaneContract:
         assert dict(await store.score_vector(axis(3), ids, scope=ALL)) == found
         for one in ids[:5]:
             assert dict(await store.score_vector(axis(3), [one], scope=ALL)) == {one: found[one]}
+
+    async def test_vectors_searched_together_find_what_each_finds_alone(self, store: Store) -> None:
+        """Where a store searches for several vectors at once, hits and scores are those of each."""
+        await put(
+            store, *(revision(f"d{n}", f"text {n}", metadata={"k": n % 2}) for n in range(60))
+        )
+        queries = [axis(0), vector_of("text 7"), -axis(2)]
+        for bounds in (ALL, Filter.of({"k": 1}), Filter.of({"k": "none"})):
+            alone = [await by_vector(store, query, 9, filter=bounds) for query in queries]
+            if isinstance(store, SearchesVectors):
+                rows = await store.search_vectors(queries, 9, filter=bounds, scope=ALL)
+                assert [[*row] for row in rows] == alone
+                with pytest.raises(InvalidVector):
+                    await store.search_vectors([axis(0), 0 * axis(0)], 9, filter=bounds, scope=ALL)
 
     @pytest.mark.parametrize(
         "vector",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from ragchat_retrieval.engine import Coded, Graph, Hnsw
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ragchat_retrieval.engine import Found, Mask, Snapshot
+    from ragchat_retrieval.engine import Snapshot
+    from ragchat_retrieval.stores.questions import Nearby
     from ragchat_retrieval.stores.sqlite.mirror import Point
     from ragchat_retrieval.stores.sqlite.state import CorpusState
+
+T = TypeVar("T")
 
 VectorKeeping = Literal["float32", "int8", "hnsw"]
 
@@ -43,10 +43,8 @@ class Nearest(Protocol):
 
     name: str
 
-    def search(
-        self, at: Standing, vector: NDArray[np.float32], limit: int, mask: Mask | None
-    ) -> Found:
-        """Returns the best rows, with exact scores; see `Snapshot.search_vector`."""
+    def answer(self, at: Standing, question: Nearby[T]) -> T:
+        """Answers a question about vectors, with exact scores of what it finds."""
         ...
 
     def prepare(self, at: Standing) -> None:
@@ -71,11 +69,9 @@ class Exact:
 
     name = "float32"
 
-    def search(
-        self, at: Standing, vector: NDArray[np.float32], limit: int, mask: Mask | None
-    ) -> Found:
-        """As `Nearest.search`."""
-        return at.snapshot.search_vector(vector, limit, mask)
+    def answer(self, at: Standing, question: Nearby[T]) -> T:
+        """As `Nearest.answer`."""
+        return question.answer(at.snapshot)
 
     def prepare(self, at: Standing) -> None:
         """Nothing is derived."""
@@ -99,11 +95,9 @@ class Rounded(Exact):
         self._lock = threading.Lock()
         self._coded: dict[str, Coded] = {}
 
-    def search(
-        self, at: Standing, vector: NDArray[np.float32], limit: int, mask: Mask | None
-    ) -> Found:
-        """As `Nearest.search`."""
-        return self._of(at).search(at.snapshot, vector, limit, mask)
+    def answer(self, at: Standing, question: Nearby[T]) -> T:
+        """As `Nearest.answer`."""
+        return _answered(self._of(at), at.snapshot, question)
 
     def forget(self, corpus: str) -> None:
         """As `Nearest.forget`."""
@@ -129,14 +123,12 @@ class Graphed:
     def __init__(self, graphs: Graphs) -> None:
         self._graphs = graphs
 
-    def search(
-        self, at: Standing, vector: NDArray[np.float32], limit: int, mask: Mask | None
-    ) -> Found:
-        """As `Nearest.search`; nearly the best where a graph is asked."""
+    def answer(self, at: Standing, question: Nearby[T]) -> T:
+        """As `Nearest.answer`, with nearly the best where a graph is asked."""
         graph = self._ready(at)
         if graph is None:
-            return at.snapshot.search_vector(vector, limit, mask)
-        return graph.search(at.snapshot, vector, limit, mask)
+            return question.answer(at.snapshot)
+        return _answered(graph, at.snapshot, question)
 
     def prepare(self, at: Standing) -> None:
         """Has a graph made if one is needed."""
@@ -163,6 +155,13 @@ class Graphed:
         graph = kept.at(at.connection, at.state, at.snapshot, at.point)
         self._graphs.improve(kept, at.snapshot, at.point)
         return graph
+
+
+def _answered(searched: Coded | Graph, snapshot: Snapshot, question: Nearby[T]) -> T:
+    """Answers a question from what is found vector by vector."""
+    limit, mask = question.limit, snapshot.mask(question.filter, question.scope)
+    found = [searched.search(snapshot, vector, limit, mask) for vector in question.vectors]
+    return question.told(snapshot, found)
 
 
 def nearest_of(vectors: VectorKeeping | Hnsw, folder: Path | None, *, writes: bool) -> Nearest:

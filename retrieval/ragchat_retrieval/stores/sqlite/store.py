@@ -6,18 +6,11 @@ import asyncio
 import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts
-from ragchat_retrieval.stores.answers import hits, query_vector
+from ragchat_retrieval.engine import Engine
+from ragchat_retrieval.ports import Capabilities, StoreCounts
 from ragchat_retrieval.stores.checks import check_write, checked_name
-from ragchat_retrieval.stores.questions import (
-    Commonness,
-    PassageIDs,
-    TextScores,
-    TextSearch,
-    Vectors,
-    VectorScores,
-    VectorSearch,
-)
+from ragchat_retrieval.stores.engine_lanes import EngineLanes
+from ragchat_retrieval.stores.questions import Nearby
 from ragchat_retrieval.stores.sqlite import reading, writing
 from ragchat_retrieval.stores.sqlite.database import Database
 from ragchat_retrieval.stores.sqlite.lanes import NAME, WouldWait
@@ -45,8 +38,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NOTHING = Engine().snapshot
+"""What a corpus is that was never written."""
 
-class SQLiteStore:
+
+class SQLiteStore(EngineLanes):
     """Keeps documents, passages, analysed terms and vectors in one SQLite file.
 
     The file is the truth and may be backed up by itself. Searching works on columnar arrays that
@@ -226,7 +222,7 @@ class SQLiteStore:
         """Returns all passage ids in ascending order."""
         if not scope:
             return await self._of_corpus(reading.passage_ids, [])
-        return await self._ask(PassageIDs(scope), [])
+        return await super().ids(scope=scope)
 
     async def document_ids(self, *, scope: Filter) -> Sequence[str]:
         """Returns all document ids in ascending order."""
@@ -279,80 +275,6 @@ class SQLiteStore:
             pass
         return counts
 
-    # --- searching ---
-
-    async def vectors(
-        self, passage_ids: Sequence[str], *, scope: Filter
-    ) -> Mapping[str, NDArray[np.float32]]:
-        """Returns the vectors of the known ones that have one, float32 [dimension]."""
-        return await self._ask(Vectors(tuple(passage_ids), scope), {})
-
-    async def search_text(
-        self,
-        terms: Mapping[str, float],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> Sequence[Hit]:
-        """Returns the best passages by BM25 over analysed, weighted terms."""
-        return await self._ask(TextSearch(dict(terms), limit, filter, scope), [])
-
-    async def score_text(
-        self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
-    ) -> Mapping[str, float]:
-        """Returns the BM25 scores of given passages; 0.0 without a common term."""
-        return await self._ask(TextScores(dict(terms), tuple(passage_ids), scope), {})
-
-    async def term_counts(self, terms: Collection[str]) -> TermCounts:
-        """Returns how common terms are in the corpus."""
-        return await self._ask(Commonness(tuple(terms)), TermCounts(0, {}))
-
-    async def search_vector(
-        self,
-        vector: NDArray[np.float32],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> Sequence[Hit]:
-        """Returns the best passages by cosine similarity with a normalised vector.
-
-        Raises:
-            InvalidVector: The vector is non-finite, zero or of another length than the corpus's.
-        """
-        query = query_vector(vector)
-        if self.vector_search == "float32":
-            nothing: list[list[Hit]] = [[]]
-            search = VectorSearch([query], limit, filter, scope)
-            return (await self._ask(search, nothing, vector=query))[0]
-        mirror = self._mirrors[self._corpus]
-
-        def work(connection: sqlite3.Connection) -> list[Hit]:
-            state = self._checked_state(connection, query)
-            if state is None:
-                return []
-            snapshot, point = mirror.at(connection, state)
-            at = Standing(self._corpus, connection, state, snapshot, point)
-            mask = snapshot.mask(filter, scope)
-            return hits(snapshot, self._nearest.search(at, query, limit, mask))
-
-        found = await self._db.read(work)
-        self._save_growth(mirror)
-        return found
-
-    async def score_vector(
-        self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
-    ) -> Mapping[str, float]:
-        """Returns the cosine similarities of those given passages that have a vector.
-
-        Raises:
-            InvalidVector: As `search_vector`.
-        """
-        query = query_vector(vector)
-        question = VectorScores(query, tuple(passage_ids), scope)
-        return await self._ask(question, {}, vector=query)
-
     # --- closing ---
 
     async def aclose(self) -> None:
@@ -381,44 +303,39 @@ class SQLiteStore:
 
         return await self._db.read(work, at_once=work)
 
-    def _checked_state(
-        self, connection: sqlite3.Connection, vector: NDArray[np.float32] | None
-    ) -> CorpusState | None:
-        """Returns the state of the corpus, after a look at whether a query's vector fits it."""
-        state = reading.read_state(connection, self._corpus)
-        if vector is not None:
-            identity = state.identity if state else None
-            check_query_vector(vector, identity.dimension if identity else None)
-        return state
-
     async def _ask(
-        self, question: Question[T], absent: T, *, vector: NDArray[np.float32] | None = None
+        self, question: Question[T], *, vectors: Sequence[NDArray[np.float32]] = ()
     ) -> T:
-        """Answers a question from arrays that hold everything committed before the call.
-
-        Args:
-            question: The question.
-            absent: The answer for a corpus that was never written.
-            vector: A query's vector, to be checked first.
-        """
+        """As `EngineLanes._ask`."""
         mirror = self._mirrors[self._corpus]
         latest = mirror.latest
-        small = latest is not None and question.is_small(latest)
+        near: Nearby[T] | None = question if isinstance(question, Nearby) else None
+        exact = near is None or self.vector_search == "float32"
+        small = latest is not None and exact and question.is_small(latest)
+
+        def state_of(connection: sqlite3.Connection) -> CorpusState | None:
+            state = reading.read_state(connection, self._corpus)
+            identity = state.identity if state else None
+            for vector in vectors:
+                check_query_vector(vector, identity.dimension if identity else None)
+            return state
 
         def at_once(connection: sqlite3.Connection) -> T:
-            state = self._checked_state(connection, vector)
-            if state is None:
-                return absent
-            snapshot = mirror.current(state)
+            state = state_of(connection)
+            snapshot = _NOTHING if state is None else mirror.current(state)
             if snapshot is None:
                 raise WouldWait
             return question.answer(snapshot)
 
         def work(connection: sqlite3.Connection) -> T:
-            state = self._checked_state(connection, vector)
+            state = state_of(connection)
             if state is None:
-                return absent
-            return question.answer(mirror.snapshot(connection, state)[0])
+                return question.answer(_NOTHING)
+            snapshot, point = mirror.at(connection, state)
+            if near is None:
+                return question.answer(snapshot)
+            at = Standing(self._corpus, connection, state, snapshot, point)
+            return self._nearest.answer(at, near)
 
         found = await self._db.read(work, at_once=at_once if small else None)
         self._save_growth(mirror)
