@@ -46,11 +46,8 @@ class Revised:
 
 def fingerprint(document: Document, splitter_name: str) -> str:
     """Returns a hash that changes with a document's text, labels, metadata or splitter."""
-    return _mark(document, encode(document.metadata), splitter_name)
-
-
-def _mark(document: Document, metadata: str, splitter_name: str) -> str:
-    parts = [document.digest, document.title, document.source, metadata, splitter_name]
+    labels = [document.title, document.source, encode(document.metadata)]
+    parts = [document.digest, *labels, splitter_name]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -78,15 +75,24 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
 
 def _given_mark(revision: Revision) -> str:
     """Returns a fingerprint of a ready-made revision: of the document and of its passages."""
-    document, content = revision.document, hashlib.sha256()
-    shared = encode(document.metadata)
+    document = revision.document
+    labels = [document.id, document.title, document.source, encode(document.metadata)]
+    passages = []
+    texts = [document.text]
     for p in revision.passages:
-        own = shared if are_same(p.metadata, document.metadata) else encode(p.metadata)
-        parts = [p.id, p.text, p.title, p.source, own, p.headings, p.page]
-        content.update(json.dumps([*parts, p.lines, p.span, p.ordinal, p.digest]).encode())
+        own = None if are_same(p.metadata, document.metadata) else encode(p.metadata)
+        size = None
+        if p.text != document.text:
+            size = len(p.text)
+            texts.append(p.text)
+        numbers = [p.page, p.lines, p.span, p.ordinal, size]
+        passages.append([p.id, p.title, p.source, own, p.headings, p.digest, *numbers])
+    content = hashlib.sha256(json.dumps([labels, len(document.text), passages]).encode())
+    # Texts stand behind as they are: escaping them would take longer than hashing them.
+    content.update("".join(texts).encode("utf-8", "surrogatepass"))
     if revision.vectors is not None:
         content.update(revision.vectors.data)
-    return _mark(document, shared, f"given:{content.hexdigest()}")
+    return content.hexdigest()
 
 
 async def revise(
