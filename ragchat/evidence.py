@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 Encoding = Literal["json", "fenced"]
 
-# Escaped inside JSON strings: what could begin a tag or an entity, what some readers take for a
-# line's end, and lone surrogates, which no UTF-8 body can carry. A ">" by itself closes nothing,
-# and the ">>>" of a Python session would cost twelve tokens.
-_ESCAPED = re.compile("[<&\u2028\u2029\ud800-\udfff]")
+# Escaped inside JSON strings: what could begin or end a tag, an entity or a comment, what some
+# readers take for a line's end, and lone surrogates, which no UTF-8 body can carry.
+_ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _MARK_DIGITS = 3  # one token, which every heading repeats
@@ -52,8 +51,8 @@ def encode_json(evidence: Sequence[Evidence]) -> str:
 
     An object is ``{"citation", "source", "title", "content"}``; unknown ones are left out. A later
     passage of a document has ``"same_document_as": n`` in place of source and title. Titles,
-    sources and contents are exact after decoding. ``<`` and ``&`` are written as ``\u003c`` and
-    ``\u0026``, so that no content can hold a tag or an entity.
+    sources and contents are exact after decoding. ``<``, ``>`` and ``&`` are written as
+    ``\u003c``, ``\u003e`` and ``\u0026``, so that no content can hold a tag or an entity.
     """
     entries = []
     for item, first in _with_first_of_document(evidence):

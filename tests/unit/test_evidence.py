@@ -53,7 +53,7 @@ def test_titles_sources_and_contents_are_exact_after_decoding_the_json(passages:
 @given(PASSAGES)
 def test_no_content_can_hold_a_tag_or_break_the_encoding(passages: list[Passage]):
     block = encode_json(evidence(*passages))
-    assert block.count("<") == 2  # our own two tags; without it there is no other
+    assert block.count("<") == block.count(">") == 2  # our own two tags
     assert "&" not in block
     block.encode()  # no lone surrogate is left
 
@@ -65,9 +65,13 @@ def test_a_closing_tag_in_a_document_is_escaped_and_other_markup_survives_decodi
     assert decoded(block)[0]["content"] == html
 
 
-def test_a_closing_bracket_alone_costs_nothing():
-    session = ">>> x = 3 -> y\n>>> x >= y"
-    assert json.dumps(session) in encode_json(evidence(Passage(session)))
+def test_no_content_can_end_a_comment_or_a_section_around_the_prompt():
+    """Such as that of a page on which a prompt is shown."""
+    text = ">>> x --> y ]]> z"
+    block = encode_json(evidence(Passage(text)))
+    assert "-->" not in block
+    assert "]]>" not in block
+    assert decoded(block)[0]["content"] == text
 
 
 def test_title_and_source_stand_once_per_document():
