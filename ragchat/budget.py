@@ -11,6 +11,7 @@ tools and tool calls and response formats by their JSON, which is longer than wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,20 @@ class Allowance:
     def evidence(self) -> int:
         """What is left for evidence and the words around it; negative if the rest is too long."""
         return self.window - self.messages - self.tools - self.reserve
+
+    def after(self, earlier: Allowance | None) -> Allowance:
+        """Returns this allowance of what was left of a request that had been trimmed before.
+
+        `trimmed` then names all positions, before either trimming.
+        """
+        gone = frozenset(() if earlier is None else earlier.trimmed)
+        if not gone:
+            return self
+        left = itertools.filterfalse(gone.__contains__, itertools.count())
+        now = frozenset(self.trimmed)
+        given = itertools.islice(left, max(now, default=-1) + 1)
+        more = {position for sent, position in enumerate(given) if sent in now}
+        return replace(self, trimmed=tuple(sorted(gone | more)))
 
     def counts(self) -> dict[str, int]:
         """Returns the numbers for a trace."""
@@ -145,6 +160,18 @@ class RequestBudget:
         added = counted(count, text) - counted(count, question)
         if added > allowance.evidence:
             raise ContextBudgetExceeded(allowance.evidence, smallest=added)
+
+    def held(self, request: ChatRequest) -> tuple[ChatRequest, Allowance]:
+        """Returns a request with its evidence in it as it may be sent, and what that takes.
+
+        Of its history no more is trimmed than has to be.
+
+        Raises:
+            WindowExceeded: It does not fit.
+            InvalidContextBudget: As `allowance`.
+        """
+        allowance = replace(self, min_evidence=0).allowance(request)
+        return request.without(allowance.trimmed), allowance
 
     def allowance(self, request: ChatRequest) -> Allowance:
         """Counts a request, and chooses what is trimmed of it, if that is wanted.

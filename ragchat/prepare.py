@@ -369,7 +369,8 @@ class _Preparation:
             degraded=tuple(dict.fromkeys((*self.run.record.degraded, *found.degraded))),
             trace=self.run.record.trace(),
         )
-        return PreparedRequest(request, self.request.question, retrieval)
+        asked, budget = self.request.question, self.preparer.budget
+        return PreparedRequest(request, asked, retrieval, budget=budget)
 
     def _without_text(self) -> PreparedRequest:
         if not getattr(self.preparer.augmenter, "keeps_message", False):
@@ -377,7 +378,7 @@ class _Preparation:
         return self._unchanged("no text")
 
     def _unchanged(self, skipped: Skipped) -> PreparedRequest:
-        record = self.run.record
+        record, budget = self.run.record, self.preparer.budget
         retrieval = Retrieval(
             ledger=self.preparer.ledger,
             budget=self.allowance,
@@ -385,7 +386,7 @@ class _Preparation:
             degraded=tuple(record.degraded),
             trace=record.trace(),
         )
-        return PreparedRequest(self._sent, self.request.question, retrieval)
+        return PreparedRequest(self._sent, self.request.question, retrieval, budget=budget)
 
     @property
     def _sent(self) -> ChatRequest:

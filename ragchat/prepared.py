@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ragchat.citations import CitationLedger, Citations, markdown_link
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ragchat.access import Foreign
-    from ragchat.budget import Allowance
+    from ragchat.budget import Allowance, RequestBudget
     from ragchat.citations import CitationMode, LinkMaker
     from ragchat.events import Answers, Event
     from ragchat.request import ChatRequest
@@ -44,7 +44,7 @@ class Retrieval:
 
     budget: Allowance | None = None
     """How the request divides the model's window, and what was trimmed for it; None without a
-    budget."""
+    budget. After `PreparedRequest.with_messages`, its evidence is among the messages."""
 
     ledger: CitationLedger | None = None
     """The conversation's ledger after this prompt, for the next turn; None without one."""
@@ -77,6 +77,9 @@ class PreparedRequest:
 
     retrieval: Retrieval
     """Candidates, citations, queries, degradations and trace."""
+
+    budget: RequestBudget | None = field(default=None, repr=False, kw_only=True)
+    """What later rounds are held to, as the prompt was; None holds them to nothing."""
 
     @property
     def request(self) -> dict[str, Any]:
@@ -166,12 +169,20 @@ class PreparedRequest:
     def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
         """Returns a copy with messages appended after the augmented one: rounds of tool calls.
 
-        Evidence, question and citations stay as they are.
+        Evidence, question and citations stay as they are. With a budget, the whole is counted anew:
+        where the budget may trim, as few of the oldest turns as have to go are left out, and
+        ``retrieval.budget`` says what is taken and what is left.
 
         Raises:
             InvalidRequest: `extra` is no sequence of messages.
+            WindowExceeded: The request with them does not fit the window.
+            InvalidContextBudget: The budget has no rule for a part of them.
         """
-        return PreparedRequest(self._request.with_messages(extra), self.question, self.retrieval)
+        longer, retrieval = self._request.with_messages(extra), self.retrieval
+        if self.budget is not None:
+            longer, allowance = self.budget.held(longer)
+            retrieval = replace(retrieval, budget=allowance.after(retrieval.budget))
+        return replace(self, _request=longer, retrieval=retrieval)
 
     def call_kwargs(self) -> dict[str, Any]:
         """Returns the keyword arguments of a call that is not streamed."""

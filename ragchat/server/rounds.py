@@ -97,7 +97,8 @@ class Rounds:
             request = ChatRequest.snapshot({**params, "messages": [*turn[:-1], kept.message]})
             if kept.retrieval.budget is not None:
                 request = request.without(kept.retrieval.budget.trimmed)
-            prepared = PreparedRequest(request, kept.question, kept.retrieval)
+            held = preparer.budget
+            prepared = PreparedRequest(request, kept.question, kept.retrieval, budget=held)
         return prepared.with_messages(rest) if rest else prepared
 
     def _find(self, key: bytes) -> _Kept | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ragchat.budget import Allowance
+    from ragchat.prepared import PreparedRequest
 
 QUESTION = {"role": "user", "content": "What is it?"}
 
@@ -450,3 +451,84 @@ async def test_options_give_one_request_its_own_budget():
         await narrow.prepare(model="gpt-4o", messages=[QUESTION])
     with pytest.raises(InvalidSetting):
         preparer.with_options(budget=4_000)
+
+
+def rounds(tokens: int) -> list[dict[str, Any]]:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "word " * tokens},
+    ]
+
+
+def sent_tokens(prepared: PreparedRequest) -> int:
+    """Counts the messages of a request anew, whatever it ends with."""
+    *sent, last = prepared.request["messages"]
+    request = ChatRequest.snapshot(model="gpt-4o", messages=[QUESTION]).with_messages([*sent, last])
+    whole = RequestBudget(10**9, 10).allowance(request).messages
+    return whole - allowance(QUESTION).messages + 3
+
+
+async def test_later_rounds_are_held_to_the_window_too():
+    preparer = Preparer(retriever("It is a bicycle."), budget=RequestBudget(700, 100))
+    prepared = await preparer.prepare(model="gpt-4o", messages=[QUESTION])
+    longer = prepared.with_messages(rounds(100))
+    left = longer.retrieval.budget
+    assert left.messages == sent_tokens(longer)
+    assert left.messages + left.evidence == 600
+    with pytest.raises(WindowExceeded) as caught:
+        longer.with_messages(rounds(500))
+    assert caught.value.messages > 600
+    assert longer.retrieval.citations == prepared.retrieval.citations
+
+
+async def test_a_later_round_trims_as_few_turns_as_have_to_go_and_names_them_all():
+    turns = [{"role": role, "content": "word " * 60} for role in ("user", "assistant") * 4]
+    budget = RequestBudget(900, 100, trim_history=True, min_evidence=300)
+    preparer = Preparer(retriever("It is a bicycle."), budget=budget)
+    system = {"role": "system", "content": "Be brief."}
+    given = [system, *turns, QUESTION]
+    prepared = await preparer.prepare(model="gpt-4o", messages=given)
+    assert prepared.retrieval.budget.trimmed == (1, 2)
+    longer = prepared.with_messages(rounds(10))
+    assert longer.retrieval.budget.trimmed == (1, 2)
+    longer = longer.with_messages(rounds(300))
+    assert longer.retrieval.budget.trimmed == (1, 2, 3, 4)
+    sent = longer.request["messages"]
+    assert sent[:-5] == [system, *given[5:-1]]
+    assert sent[-5] == prepared.request["messages"][-1]
+    assert 0 <= longer.retrieval.budget.evidence < 300
+
+
+async def test_without_a_budget_rounds_are_held_to_nothing():
+    preparer = Preparer(retriever("It is a bicycle."))
+    prepared = await preparer.prepare(model="gpt-4o", messages=[QUESTION])
+    longer = prepared.with_messages(rounds(5_000))
+    assert longer.retrieval is prepared.retrieval
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    roles=st.lists(ROLES, max_size=6),
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=4),
+    window=st.integers(60, 1_500),
+    trims=st.booleans(),
+)
+async def test_no_round_is_ever_over_the_window(
+    roles: list[str], sizes: list[int], window: int, *, trims: bool
+):
+    budget = RequestBudget(window, 10, trim_history=trims)
+    given = [*history_of(roles), QUESTION]
+    try:
+        made = await Preparer(retriever("It is."), budget=budget).prepare(
+            model="gpt-4o", messages=given
+        )
+        for size in sizes:
+            made = made.with_messages(rounds(size))
+            sent = made.request["messages"]
+            assert sent_tokens(made) + 10 <= window
+            trimmed = made.retrieval.budget.trimmed
+            kept = [m for at, m in enumerate(given[:-1]) if at not in trimmed]
+            assert sent[: len(kept)] == kept
+    except ContextBudgetExceeded:
+        return
