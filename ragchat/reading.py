@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ragchat.access import Foreign, read
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _REASONING = ("reasoning_content", "reasoning")
 """Where providers put it; whichever holds text first, since some fill both with the same."""
+
+_TEXT_PARTS = frozenset({"text", "output_text"})
 
 
 class EventReader:
@@ -104,32 +107,58 @@ class _Choice:
         self._stream = stream
         self._presented = presented
         self._calls = _Calls()
+        self._halves = _Halves()
+        self._brought: set[str] = set()
+        """Which members of the message have come."""
         self._annotations: list[Annotation] = []
         self._finish_reason: str | None = None
 
     def feed(self, choice: Foreign) -> Iterator[Event]:
-        """Reads a choice of a chunk, or of a whole response: a message is one large delta."""
+        """Reads a choice of a chunk, or of a whole response: a message is one large delta.
+
+        Some providers end a stream with the whole message. Of that, only what has not come is read.
+        """
         if (delta := read(choice, "delta")) is not None:
-            yield from self._feed(delta, whole=False)
-        elif (message := read(choice, "message")) is not None:
-            yield from self._feed(message, whole=True)
+            yield from self._feed(delta)
+        if (message := read(choice, "message")) is not None:
+            yield from self._feed(message, whole=True, known=frozenset(self._brought))
         if isinstance(reason := read(choice, "finish_reason"), str):
             self._finish_reason = reason
 
-    def _feed(self, delta: Foreign, *, whole: bool) -> Iterator[Event]:
-        if reasoning := _reasoning(delta):
-            yield ReasoningDelta(self._index, reasoning)
-        if text := _text(read(delta, "content")):
-            yield from self._shown(self._stream.feed(text))
-        if refusal := _text(read(delta, "refusal")):
-            yield RefusalDelta(self._index, refusal)
+    def _feed(
+        self, delta: Foreign, *, whole: bool = False, known: frozenset[str] = frozenset()
+    ) -> Iterator[Event]:
+        for name, text in (
+            ("reasoning", _reasoning(delta)),
+            ("content", _text(read(delta, "content"))),
+            ("refusal", _text(read(delta, "refusal"))),
+        ):
+            if text and name not in known:
+                self._brought.add(name)
+                yield from self._said(name, self._halves.joined(name, text))
+        if "tool_calls" in known:
+            return
         for position, call in enumerate(_items(read(delta, "tool_calls"))):
+            self._brought.add("tool_calls")
             index = position if whole else _integer(read(call, "index"))
-            yield self._calls.delta(self._index, call, index)
+            yield self._calls.delta(self._index, call, index, self._halves)
 
     def finish(self) -> Iterator[Event]:
         """Returns what was held back."""
-        return self._shown(self._stream.finish())
+        for flow, half in self._halves.left():
+            if isinstance(flow, str):
+                yield from self._said(flow, half)
+            else:
+                yield ToolCallDelta(self._index, flow, arguments=half)
+        yield from self._shown(self._stream.finish())
+
+    def _said(self, name: str, text: str) -> Iterator[Event]:
+        if not text:
+            return
+        if name == "content":
+            yield from self._shown(self._stream.feed(text))
+        else:
+            yield (ReasoningDelta if name == "reasoning" else RefusalDelta)(self._index, text)
 
     def finished(self) -> Finished:
         """Returns the last event."""
@@ -144,33 +173,65 @@ class _Choice:
             yield Citation(self._index, place.start, place.end, place.mention, passages)
 
 
+class _Halves:
+    """Joins the halves of a character that was cut in two, as servers do that slice UTF-16."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str | int, str] = {}
+        """A first half by the text that it ended: a member's name, or the position of a call."""
+
+    def joined(self, flow: str | int, text: str) -> str:
+        """Returns the next piece of a text, less a half at its end, which waits for the other."""
+        if not text:
+            return ""
+        if half := self._waiting.pop(flow, ""):
+            pair = (half + text[0]).encode("utf-16-le", "surrogatepass")
+            text = pair.decode("utf-16-le", "surrogatepass") + text[1:]
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._waiting[flow] = text[-1]
+            text = text[:-1]
+        return text
+
+    def left(self) -> list[tuple[str | int, str]]:
+        """Returns the halves whose other half never came."""
+        return list(self._waiting.items())
+
+
 class _Calls:
     """Tells which tool call a piece belongs to, also where a provider gives it no index of its own.
 
     Some leave the index out, and some give every call the same. A piece without an index belongs to
-    the latest call; a name beside another id, or beside neither id nor index, begins a call.
+    the latest call; a name beside another id, or beside neither id nor index, begins a call. Some
+    repeat id and name with every piece.
     """
 
     def __init__(self) -> None:
         self._latest: dict[int | None, int] = {}
         """Position of the latest call by the provider's index; of all calls by None."""
         self._ids: list[str] = []
+        self._names: list[str] = []
 
-    def delta(self, choice: int, call: Foreign, index: int | None) -> ToolCallDelta:
+    def delta(
+        self, choice: int, call: Foreign, index: int | None, halves: _Halves
+    ) -> ToolCallDelta:
         """Returns the event of one piece."""
         kind = _text(read(call, "type"))
         body = read(call, "custom" if kind == "custom" else "function")
         name, id_ = _text(read(body, "name")), _text(read(call, "id"))
         position = self._position(index, name, id_)
         fresh = not self._ids[position]
+        if id_ and not fresh and name == self._names[position]:
+            name = ""
         self._ids[position] = self._ids[position] or id_
+        self._names[position] += name
+        arguments = _arguments(read(body, "input" if kind == "custom" else "arguments"))
         return ToolCallDelta(
             choice,
             position,
             id=id_ if id_ and fresh else None,
             type=kind or None,
             name=name,
-            arguments=_text(read(body, "input" if kind == "custom" else "arguments")),
+            arguments=halves.joined(position, arguments),
         )
 
     def _position(self, index: int | None, name: str, id_: str) -> int:
@@ -178,6 +239,7 @@ class _Calls:
         if position is None or (name and self._begins(position, index, id_)):
             position = len(self._ids)
             self._ids.append("")
+            self._names.append("")
         self._latest[index] = self._latest[None] = position
         return position
 
@@ -217,8 +279,18 @@ def _text(value: Foreign) -> str:
         return value
     if value is None:  # the usual case, and the quickest
         return ""
-    parts = (part for part in _items(value) if read(part, "type") == "text")
-    return "".join(_text(read(part, "text")) for part in parts)
+    return "".join(
+        part if isinstance(part, str) else _text(read(part, "text"))
+        for part in _items(value)
+        if isinstance(part, str) or read(part, "type") in _TEXT_PARTS
+    )
+
+
+def _arguments(value: Foreign) -> str:
+    """Returns a call's arguments as text; some servers send the object that it should spell."""
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return _text(value)
 
 
 def _items(value: Foreign) -> Sequence[Foreign]:

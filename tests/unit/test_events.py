@@ -195,6 +195,37 @@ def test_folding_the_events_equals_the_call_for_every_way_of_cutting(choices, us
     assert folded.sources == SOURCES
 
 
+def utf16_pieces(text: str, cuts: list[int]) -> list[str]:
+    """Cuts a text as a server does that slices UTF-16, and sends half a character as an escape."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    bounds = [0, *sorted(2 * (cut % (len(units) // 2 + 1)) for cut in cuts), len(units)]
+    return [units[a:b].decode("utf-16-le", "surrogatepass") for a, b in itertools.pairwise(bounds)]
+
+
+@given(
+    st.lists(st.sampled_from(["😀", "👩\u200d🔬", "[1]", " a", "\ud83d"]), max_size=5).map("".join),
+    st.lists(st.integers(0, 30), max_size=8),
+    st.sampled_from(["keep", "strip", "link"]),
+)
+def test_a_character_that_was_cut_in_two_is_one_again(text, cuts, mode):
+    """In every text that streams; half a character that stays alone is not lost."""
+    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    chunks = [
+        chunk
+        for part in utf16_pieces(text, cuts)
+        for chunk in (
+            delta(content=part),
+            delta(refusal=part),
+            delta(reasoning=part),
+            delta(tool_calls=[piece(part, index=0)]),
+        )
+    ]
+    (answer,) = fold(read(chunks, citations=mode)).choices
+    assert answer.content == KNOWN.rewrite(text, mode).text
+    assert answer.refusal == answer.reasoning == text
+    assert [call.arguments for call in answer.tool_calls] == [text]
+
+
 @given(TEXT, st.lists(st.integers(0, 60), max_size=6), st.sampled_from(["strip", "link"]))
 def test_stripped_and_linked_streams_fold_to_the_rewritten_call(text, cuts, mode):
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
@@ -263,6 +294,7 @@ def test_retrieved_presented_and_cited_are_kept_apart():
         ([delta(content="a", finish_reason="stop"), delta(content="b")], {0: "ab"}),
         ([{"choices": None}, None, {}, delta(content="a")], {0: "a"}),
         ([delta(content=[{"type": "text", "text": "a"}, {"type": "image"}])], {0: "a"}),
+        ([delta(content=["a", {"type": "output_text", "text": "b"}, None])], {0: "ab"}),
         ([delta(content=3, refusal={"x": 1}, tool_calls="no")], {0: ""}),
     ],
 )
@@ -336,6 +368,31 @@ def test_the_calls_of_a_whole_message_are_as_many_as_it_lists():
     whole = {"choices": [{"index": 0, "message": {"content": None, "tool_calls": calls}}]}
     (answer,) = PREPARED.answers(whole).choices
     assert [call.message for call in answer.tool_calls] == calls
+
+
+def test_a_last_chunk_that_repeats_the_whole_message_adds_only_what_no_chunk_has_brought():
+    call = tool_call("f", "{}")
+    message = {"content": "so [1]", "reasoning": "hm", "tool_calls": [call]}
+    last = {"choices": [{"index": 0, "delta": None, "message": message, "finish_reason": "stop"}]}
+    (answer,) = fold(read([delta(content="so [1"), delta(content="]"), last])).choices
+    assert answer.content == "so [1]"
+    assert len(answer.citations) == len(answer.annotations) == 1
+    assert answer.reasoning == "hm"
+    assert [made.message for made in answer.tool_calls] == [call]
+
+
+def test_a_name_that_comes_with_every_piece_of_its_call_is_one_name():
+    again = piece("}", "f", index=0, id="1")
+    assert pieces(piece("{", "f", index=0, id="1"), again) == [("1", "f", "{}")]
+    cut = piece("", "f", index=0)
+    assert pieces(piece("", "f", index=0, id="1"), cut) == [("1", "ff", "")]
+
+
+def test_arguments_that_a_server_sends_as_an_object_are_its_json():
+    call = {"id": "1", "function": {"name": "f", "arguments": {"city": "Łódź"}}}
+    whole = {"choices": [{"index": 0, "message": {"content": None, "tool_calls": [call]}}]}
+    (answer,) = PREPARED.answers(whole).choices
+    assert answer.tool_calls == (ToolCall("1", "f", '{"city": "Łódź"}'),)
 
 
 def test_a_custom_tools_call_keeps_its_type_and_input():
