@@ -30,7 +30,7 @@ from ragchat.tokens import counter_of
 from ragchat.transforms.history import HistoryExpansionTransformer
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.foreign import facts_of, query_of, retrieved
+from ragchat_retrieval.foreign import facts_of, may_return, query_of, retrieved
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.speculation import Speculation
 from ragchat_retrieval.stages import call_stage, is_async_callable
@@ -116,7 +116,7 @@ class Preparer:
 
     readmit: int = field(default=0, kw_only=True)
     """Most passages cited in earlier turns that are presented again after the new evidence, the
-    latest first, within the budget, and only inside of scope and filter; needs a ledger."""
+    latest first, in the budget, inside of scope, filter and the retriever's; needs a ledger."""
 
     on_stage: Callable[[StageEvent], object] | None = field(default=None, kw_only=True)
     """Hears the start and the end of every stage."""
@@ -342,7 +342,7 @@ class _Preparation:
         allowed = (
             passage
             for passage in options.ledger.recent()
-            if passage.id not in here and bounds.matches_passage(passage)
+            if passage.id not in here and may_return(options.retriever, passage, bounds)
         )
         return tuple(itertools.islice(allowed, options.readmit))
 

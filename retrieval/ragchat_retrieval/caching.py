@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 _FORWARDED = frozenset(
-    {"data_source", "lanes", "rerank_defaults", "revision", "semantic", "stage", "top_k"}
+    {"admits", "data_source", "lanes", "rerank_defaults", "revision", "semantic", "stage", "top_k"}
 )
 """What stages declare of themselves."""
 

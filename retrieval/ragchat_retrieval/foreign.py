@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ragchat_retrieval.errors import InvalidCandidates, InvalidQuery, ScopeViolation
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query, SearchResult
+
+if TYPE_CHECKING:
+    from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.values import Passage
 
 AnyRetriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
 """Finds candidates for a query, best first; async or sync."""
@@ -45,6 +49,20 @@ def candidates_of(result: object, query: Query) -> list[Candidate]:
         if bounds and not bounds.matches_passage(candidate.passage):
             raise ScopeViolation(candidate.passage.id)
     return list(result)
+
+
+def may_return(retriever: object, passage: Passage, bounds: Filter) -> bool:
+    """Says whether a retriever that keeps to its bounds could return a passage.
+
+    Args:
+        retriever: One of ours says what its own options admit; of any other that is not known.
+        passage: From anywhere, such as an earlier turn.
+        bounds: Filter and scope of the request.
+    """
+    if not bounds.matches_passage(passage):
+        return False
+    admits: Callable[[Passage], bool] | None = getattr(retriever, "admits", None)
+    return admits is None or admits(passage)
 
 
 def facts_of(retriever: object, query: Query) -> dict[str, object]:

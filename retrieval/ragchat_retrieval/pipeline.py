@@ -6,7 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting, StageTimeout
-from ragchat_retrieval.foreign import candidates_of, facts_of, for_foreign, queries_of, query_of
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.foreign import (
+    candidates_of,
+    facts_of,
+    for_foreign,
+    may_return,
+    queries_of,
+    query_of,
+)
 from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lanes import each, fuse_variants
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ports import Retriever
     from ragchat_retrieval.speculation import Speculation
     from ragchat_retrieval.trace import Degradation
+    from ragchat_retrieval.values import Passage
 
     Transformer = Callable[[Query], Query | Awaitable[Query]]
     Expander = Callable[[Query], Sequence[Query] | Awaitable[Sequence[Query]]]
@@ -96,6 +105,10 @@ class RetrievalPipeline:
     def top_k(self) -> int | None:
         """How many candidates a query gets that does not say."""
         return self._options.top_k
+
+    def admits(self, passage: Passage) -> bool:
+        """Says whether a passage lies inside filter and scope of the options and of the source."""
+        return may_return(self._source, passage, self._options.filter & self._options.scope)
 
     async def __call__(
         self, query: Query | str, *, early: Speculation | None = None
@@ -238,7 +251,7 @@ def federate(
         degraded = tuple(dict.fromkeys(d for result in results for d in _degraded(result)))
         return SearchResult(tuple(merged[: query.top_k]), queries=(query,), degraded=degraded)
 
-    return _reads_lanes(federated)  # each source is shown its own text
+    return _retriever(federated, sources)  # each source is shown its own text
 
 
 def fallback(
@@ -281,7 +294,7 @@ def fallback(
                     run.skip(name, error)
         return await ask(stages[-1], args)
 
-    return _reads_lanes(stage) if declared else stage
+    return _retriever(stage, stages) if declared else stage
 
 
 def _degraded(result: object) -> tuple[Degradation, ...]:
@@ -292,9 +305,14 @@ def _callable(retriever: Retriever) -> Callable[[Query], object]:
     return retriever
 
 
-def _reads_lanes(retriever: F) -> F:
-    vars(retriever)["lanes"] = True
-    return retriever
+def _retriever(stage: F, sources: Sequence[object]) -> F:
+    """Declares what holds for a retriever that asks others."""
+
+    def admits(passage: Passage) -> bool:
+        return any(may_return(source, passage, Filter()) for source in sources)
+
+    vars(stage).update(lanes=True, admits=admits)
+    return stage
 
 
 def _label(stage: object) -> str:

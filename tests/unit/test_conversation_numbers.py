@@ -14,8 +14,10 @@ from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, I
 from ragchat.citations import CitationLedger, Citations
 from ragchat.errors import ContextBudgetExceeded, InvalidAugmentation
 from ragchat.prepare import Preparer
+from ragchat_retrieval.caching import cached
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
 from ragchat_retrieval.values import Candidate, Passage
 
 A, B, C, D = (
@@ -151,6 +153,33 @@ async def test_earlier_evidence_outside_of_scope_or_filter_is_never_presented_ag
     options = {bound: Filter.of({"team": "hr"})}
     prepared = await prepare(D, ledger=known, readmit=5, **options)
     assert prepared.retrieval.citations == {1: A, 3: D}
+
+
+@pytest.mark.parametrize("bound", ["scope", "filter"])
+@pytest.mark.parametrize("around", ["nothing", "pipeline", "cached", "fallback", "federate"])
+async def test_nor_is_what_the_retriever_itself_may_not_return(bound, around):
+    """The boundary may be set where the retriever is made."""
+    narrow = RetrievalPipeline(lambda _: candidates(D), **{bound: {"team": "hr"}})
+    retriever = {
+        "nothing": lambda: narrow,
+        "pipeline": lambda: RetrievalPipeline(narrow),
+        "cached": lambda: cached(narrow, ttl=60),
+        "fallback": lambda: fallback(narrow, narrow),
+        "federate": lambda: federate([narrow]),
+    }[around]()
+    preparer = Preparer(retriever, ledger=ledger(A, C).cite([1, 2]), readmit=5)
+    prepared = await preparer.prepare(messages=[{"role": "user", "content": "q"}])
+    assert prepared.retrieval.citations == {1: A, 3: D}
+
+
+async def test_several_retrievers_admit_what_any_of_them_does():
+    parts = [
+        RetrievalPipeline(lambda _: candidates(D), scope={"team": "hr"}),
+        RetrievalPipeline(lambda _: [], scope={"team": "it"}),
+    ]
+    preparer = Preparer(federate(parts), ledger=ledger(A, C).cite([1, 2]), readmit=5)
+    prepared = await preparer.prepare(messages=[{"role": "user", "content": "q"}])
+    assert prepared.retrieval.citations == {1: A, 2: C, 3: D}
 
 
 async def test_the_ledger_goes_on_through_turns_without_retrieval():
