@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,10 +25,11 @@ from ragchat.conversation import REASONING_PARTS, TEXT_PARTS, whole_turns
 from ragchat.errors import ContextBudgetExceeded, InvalidContextBudget, WindowExceeded
 from ragchat.images import ImageTokens, image_size, tile_tokens
 from ragchat.request import as_mapping
-from ragchat.tokens import TokenCounter, checked_counter, counted, counter_of
+from ragchat.tokens import TokenCounter, checked_count, checked_counter, counted, counter_of
+from ragchat_retrieval.stages import is_async_callable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ragchat.request import ChatRequest
 
@@ -91,7 +93,7 @@ class RequestBudget:
 
     Raises:
         InvalidContextBudget: A number is out of its range, the reserve leaves nothing of the
-            window, or the counter is async or no function.
+            window, or the counter or the rule for images is async or no function.
     """
 
     window: int
@@ -127,10 +129,12 @@ class RequestBudget:
     """Tokens that the chat format spends on a message beside its fields."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.media_tokens, Mapping):
+            raise InvalidContextBudget("media_tokens must be a mapping")
         named = {
             "window": self.window,
             "reserve_output": self.reserve_output,
-            "min_evidence": self.min_evidence or 0,
+            "min_evidence": 0 if self.min_evidence is None else self.min_evidence,
             "per_message": self.per_message,
             **{f"media_tokens[{kind!r}]": tokens for kind, tokens in self.media_tokens.items()},
         }
@@ -139,8 +143,14 @@ class RequestBudget:
                 raise InvalidContextBudget(f"{name} must be an integer, 0 or more")
         if self.reserve_output >= self.window:
             raise InvalidContextBudget("the reserve leaves nothing of the window")
-        if not 0.0 <= self.margin < math.inf:  # also refuses NaN
-            raise InvalidContextBudget("margin must be 0 or more")
+        margin: object = self.margin
+        rule: object = self.image_tokens
+        if not isinstance(margin, int | float) or not 0.0 <= margin < math.inf:  # NaN is not
+            raise InvalidContextBudget("margin must be a number, 0 or more")
+        if type(self.trim_history) is not bool:
+            raise InvalidContextBudget("trim_history must be True or False")
+        if not callable(rule) or is_async_callable(rule):
+            raise InvalidContextBudget("image_tokens must be a function, and not async")
         if self.count_tokens is None:
             raise InvalidContextBudget("a budget needs a token counter")
         checked_counter(self.count_tokens)
@@ -180,7 +190,8 @@ class RequestBudget:
 
         Raises:
             WindowExceeded: Messages, tools and reserve are more than the window.
-            InvalidContextBudget: The counter returned no count, or there is no rule for a part.
+            InvalidContextBudget: The counter or the rule for images returned no count, there is no
+                rule for a part, or something is no JSON.
         """
         params = request.kwargs()
         scale = _Scale(self, self.counter(request.model))
@@ -248,7 +259,7 @@ class _Scale:
     def message(self, message: Foreign) -> _Tokens:
         tokens = _Tokens(self.budget.per_message)
         for name, value in as_mapping(message).items():
-            if name == "content" and not isinstance(value, str | None):
+            if name == "content" and isinstance(value, list):
                 tokens = sum(map(self.part, value), tokens)
             elif name == "audio" and value is not None:
                 tokens += self.media("audio")
@@ -273,7 +284,8 @@ class _Scale:
             url = image if isinstance(image, str) else read(image, "url")
             detail = read(image, "detail") or read(part, "detail") or "auto"
             size = image_size(url) if isinstance(url, str) else None
-            return self.estimate(self.budget.image_tokens(size, str(detail)))
+            tokens: object = self.budget.image_tokens(size, str(detail))
+            return self.estimate(checked_count(tokens, "the rule for images"))
         if kind in REASONING_PARTS:
             return self.member(part)
         return self.media(kind)
@@ -293,9 +305,12 @@ class _Scale:
         return _Tokens(0, tokens + math.ceil(tokens * self.budget.margin))
 
     def json(self, value: object) -> int:
-        text = json.dumps(
-            value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=_plain
-        )
+        try:
+            text = json.dumps(
+                value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=_plain
+            )
+        except TypeError:  # keys of several kinds
+            raise InvalidContextBudget("what is no JSON cannot be counted") from None
         return counted(self.count, text)
 
 

@@ -96,13 +96,21 @@ def counted(count: TokenCounter, text: str) -> int:
     Raises:
         InvalidContextBudget: It returned no integer of 0 or more.
     """
-    tokens: object = count(text)
+    return checked_count(count(text), "the token counter")
+
+
+def checked_count(tokens: object, giver: str) -> int:
+    """Returns what somebody's function gave as a count of tokens.
+
+    Raises:
+        InvalidContextBudget: It is no integer of 0 or more.
+    """
     if inspect.iscoroutine(tokens):
         tokens.close()
     if not isinstance(tokens, SupportsIndex) or isinstance(tokens, bool):
-        raise InvalidContextBudget("the token counter must return an integer")
+        raise InvalidContextBudget(f"{giver} must return an integer")
     if operator.index(tokens) < 0:
-        raise InvalidContextBudget("the token counter must return 0 or more")
+        raise InvalidContextBudget(f"{giver} must return 0 or more")
     return operator.index(tokens)
 
 

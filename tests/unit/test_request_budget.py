@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from dataclasses import replace
@@ -210,7 +211,13 @@ def test_a_request_that_leaves_nothing_says_with_numbers_why():
         {"per_message": 1.5},
         {"margin": -0.1},
         {"margin": math.nan},
+        {"margin": "10%"},
+        {"min_evidence": []},
         {"media_tokens": {"file": -1}},
+        {"media_tokens": None},
+        {"image_tokens": 765},
+        {"image_tokens": asyncio.sleep},
+        {"trim_history": "yes"},
         {"count_tokens": None},
         {"count_tokens": "gpt-5"},
     ],
@@ -218,6 +225,25 @@ def test_a_request_that_leaves_nothing_says_with_numbers_why():
 def test_settings_that_cannot_work_are_refused_at_construction(settings):
     with pytest.raises(InvalidContextBudget):
         RequestBudget(**{"window": 8_000, "reserve_output": 1_000, **settings})
+
+
+@pytest.mark.parametrize("given", [-5, 1.5, None, True])
+def test_a_rule_for_images_that_gives_no_count_cannot_widen_the_window(given):
+    budget = RequestBudget(8_000, 10, image_tokens=lambda size, detail: given)
+    part = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    with pytest.raises(InvalidContextBudget, match="rule for images"):
+        allowance({"role": "user", "content": [part]}, budget=budget)
+
+
+@pytest.mark.parametrize("content", [5, {"a": "word " * 50}, b"word"])
+def test_content_of_no_known_kind_counts_by_its_json(content):
+    counted = allowance({"role": "user", "content": content})
+    assert counted.messages > allowance({"role": "user", "content": ""}).messages
+
+
+def test_what_is_no_json_is_refused_and_not_left_uncounted():
+    with pytest.raises(InvalidContextBudget):
+        allowance(QUESTION, tools=[{"a": 1, 2: "b"}])
 
 
 # Trimming
