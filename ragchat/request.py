@@ -52,11 +52,12 @@ class ChatRequest:
             **params: Keyword arguments; they win over those in `request`.
 
         Raises:
-            InvalidRequest: There are no messages, or they are no sequence of messages.
+            InvalidRequest: There are no messages, they are no sequence of messages, or something is
+                nested without end.
             NoFinalUserMessage: The last message is not from the user.
         """
         given = {**_mapping(request), **params}
-        copied = {name: owned(value, lists=name in _LISTS) for name, value in given.items()}
+        copied = {name: _copied(value, lists=name in _LISTS) for name, value in given.items()}
         messages = _checked(copied.get("messages"), "messages")
         if not messages or read(messages[-1], "role") != "user":
             raise NoFinalUserMessage
@@ -129,9 +130,9 @@ class ChatRequest:
         """Returns a copy with messages appended, such as a tool call and its result.
 
         Raises:
-            InvalidRequest: `extra` is no sequence of messages.
+            InvalidRequest: `extra` is no sequence of messages, or nested without end.
         """
-        added: object = owned(extra, lists=True)
+        added: object = _copied(extra, lists=True)
         messages = [*self._messages, *_checked(added, "extra messages")]
         return ChatRequest({**self._params, "messages": messages}, self._turn)
 
@@ -166,6 +167,18 @@ def owned(value: T, *, lists: bool = False) -> T:
     elif type(value) in (tuple, set, frozenset):
         copied = type(value)(owned(inner) for inner in value)  # type: ignore[attr-defined, call-arg]
     return copied  # type: ignore[no-any-return]
+
+
+def _copied(value: T, *, lists: bool) -> T:
+    """Returns what `owned` does of a value that anybody may have made.
+
+    Raises:
+        InvalidRequest: It holds itself, or is nested too deeply for this interpreter.
+    """
+    try:
+        return owned(value, lists=lists)
+    except RecursionError:
+        raise InvalidRequest("a request must not be nested so deeply") from None
 
 
 def as_mapping(message: object) -> Mapping[str, Any]:

@@ -284,3 +284,14 @@ def test_appended_messages_follow_the_active_one_and_leave_it_active():
     for bad in ("text", [3], None):
         with pytest.raises(InvalidRequest):
             request.with_messages(bad)
+
+
+def test_what_holds_itself_or_is_nested_without_end_is_refused():
+    inside: dict[str, object] = {}
+    inside["again"] = inside
+    request = ChatRequest.snapshot(messages=[user("q")])
+    for params in ({"metadata": inside}, {"tools": [inside]}):
+        with pytest.raises(InvalidRequest, match="nested"):
+            ChatRequest.snapshot(messages=[user("q")], **params)
+    with pytest.raises(InvalidRequest, match="nested"):
+        request.with_messages([{"role": "tool", "content": [inside]}])
