@@ -111,7 +111,7 @@ class RagTools:
         return self.ledger.citations
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
+        return isinstance(name, str) and name in self._tools
 
     def after(self, citations: Citations) -> RagTools:
         """Returns the same tools for a conversation whose prompt presents passages by number.
@@ -140,8 +140,8 @@ class RagTools:
         Raises:
             InvalidRequest: The message calls no tool.
         """
-        calls = read(message, "tool_calls") or ()
-        if not calls:
+        calls = read(message, "tool_calls")
+        if not isinstance(calls, list | tuple) or not calls:
             raise InvalidRequest("the message calls no tool")
         return [message, *[await self.call(call) for call in calls]]
 
@@ -159,14 +159,14 @@ class RagTools:
             "content": result.content,
         }
 
-    async def run(self, name: str, arguments: str | Mapping[str, Any] | None) -> ToolResult:
+    async def run(self, name: object, arguments: str | Mapping[str, Any] | None) -> ToolResult:
         """Runs a tool by its name, however it was called.
 
         Args:
             name: Such as ``rag_search``.
             arguments: A mapping, or the JSON text of one.
         """
-        if name not in self._tools:
+        if not isinstance(name, str) or name not in self._tools:
             return _failure("UnknownTool", f"there are {', '.join(self._tools)}")
         kind, handler = self._tools[name]
         try:

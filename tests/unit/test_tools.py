@@ -276,6 +276,7 @@ def test_settings_that_cannot_work_are_refused_at_construction(index, setting, e
         ("rag_delete", '{"corpus": "go", "SECRET": 1}', "InvalidArguments"),
         ("rag_drop", "{}", "UnknownTool"),
         (None, None, "UnknownTool"),
+        (["rag_search"], "{}", "UnknownTool"),
     ],
 )
 async def test_what_cannot_be_done_goes_back_as_a_short_typed_message(index, name, arguments, kind):
@@ -313,7 +314,7 @@ async def test_a_custom_tool_call_or_anothers_is_answered_too(index):
     tools = RagTools(index)
     message = await tools.call({"id": "c", "type": "custom", "custom": {"name": "x", "input": ""}})
     assert json.loads(message["content"])["error"]["type"] == "UnknownTool"
-    assert ("rag_search" in tools, "get_weather" in tools) == (True, False)
+    assert ("rag_search" in tools, "get_weather" in tools, [] in tools) == (True, False, False)
 
 
 # In the loop
@@ -333,6 +334,8 @@ async def test_a_message_is_answered_call_by_call_in_its_order(index):
     assert "An apple." in answers[1]["content"]
     with pytest.raises(InvalidRequest):
         await tools.answer(as_object({"role": "assistant", "content": "Done."}))
+    with pytest.raises(InvalidRequest):
+        await tools.answer({"role": "assistant", "tool_calls": 5})
 
 
 async def test_the_real_client_sends_the_tools_and_takes_their_answers(index):
