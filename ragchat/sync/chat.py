@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
@@ -124,6 +125,19 @@ class PreparedRequest:
         """Candidates, citations, queries, degradations and trace."""
         return self._prepared.retrieval
 
+    @property
+    def budget(self) -> RequestBudget | None:
+        """What later rounds are held to."""
+        return self._prepared.budget
+
+    def call_kwargs(self) -> dict[str, Any]:
+        """As `ragchat.PreparedRequest.call_kwargs`."""
+        return self._prepared.call_kwargs()
+
+    def stream_kwargs(self) -> dict[str, Any]:
+        """As `ragchat.PreparedRequest.stream_kwargs`."""
+        return self._prepared.stream_kwargs()
+
     def call(self, create: Callable[..., Foreign]) -> Foreign:
         """As `ragchat.PreparedRequest.call`; a sync ``create`` runs in the caller's thread."""
         if is_async_callable(create):
@@ -147,7 +161,7 @@ class PreparedRequest:
         link: LinkMaker = markdown_link,
     ) -> PreparedEvents:
         """As `ragchat.PreparedRequest.events`, for ``with`` and ``for``."""
-        reader = self._prepared.reader(citations=citations, link=link)
+        reader = self.reader(citations=citations, link=link)
         return PreparedEvents(self.stream(create), reader)
 
     def answers(
@@ -159,6 +173,12 @@ class PreparedRequest:
     ) -> Answers:
         """As `ragchat.PreparedRequest.answers`."""
         return self._prepared.answers(response, citations=citations, link=link)
+
+    def reader(
+        self, *, citations: CitationMode = "keep", link: LinkMaker = markdown_link
+    ) -> EventReader:
+        """As `ragchat.PreparedRequest.reader`."""
+        return self._prepared.reader(citations=citations, link=link)
 
     def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
         """As `ragchat.PreparedRequest.with_messages`."""
@@ -177,6 +197,11 @@ class PreparedStream(Iterator[Foreign]):
     def __init__(self, create: Callable[..., Foreign], prepared: AsyncPreparedRequest) -> None:
         chunks = _on_the_loop if is_async_callable(create) else _in_this_thread
         self._chunks = chunks(create, prepared)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream has ended, failed or was closed."""
+        return inspect.getgeneratorstate(self._chunks) == inspect.GEN_CLOSED
 
     def __next__(self) -> Foreign:
         return next(self._chunks)

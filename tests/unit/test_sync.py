@@ -18,6 +18,7 @@ import ragchat
 from ragchat import ChatModel, CompressionTransformer, RetrievalGate, sync
 from ragchat.augment import IdentityAugmenter
 from ragchat.errors import EmptyResponse
+from ragchat.events import fold
 from ragchat.portal import portal
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.errors import CorpusChanged, InvalidQuery
@@ -145,6 +146,26 @@ def test_options_are_those_of_the_async_function(options, function):
         name: hint.replace("Progress", "Callable[[float], object]")
         for name, hint in keywords.items()
     }
+
+
+@pytest.mark.parametrize("name", ["PreparedEvents", "PreparedRequest", "PreparedStream"])
+def test_what_is_prepared_has_all_that_its_async_counterpart_has(name):
+    """A blocking ``close`` stands in for ``aclose``."""
+
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")} - {"aclose", "close"}
+
+    assert public(getattr(sync, name)) == public(getattr(ragchat.prepared, name))
+
+
+def test_chunks_that_were_got_elsewhere_are_read_without_await():
+    made = prepared()
+    reader = made.reader(citations="strip")
+    chunk = {"choices": [{"index": 0, "delta": {"content": "so [1]."}}]}
+    events = [*reader.start(), *reader.feed(chunk), *reader.finish()]
+    assert fold(events).choices[0].content == "so."
+    assert made.stream_kwargs() == {**made.call_kwargs(), "stream": True}
+    assert made.budget is None
 
 
 def test_open_index_opens_at_once_and_closes_with_its_block():
@@ -287,7 +308,9 @@ def test_a_stream_is_closed_once_however_it_is_left(kind):
     with request.stream(getattr(early, kind)) as chunks:
         for _ in chunks:
             break
+        assert not chunks.closed
     assert list(chunks) == []
+    assert chunks.closed
     chunks.close()
 
     dropped = Upstream("a", "b")
