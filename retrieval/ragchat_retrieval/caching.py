@@ -47,9 +47,9 @@ def cached(
     when nobody does. Errors are never remembered, nor is an answer from which something was left
     out. What has no key (see `keys.key_of`) is asked each time.
 
-    A retriever over an index forgets everything when the index changes, whichever process changed
-    it, at the price of asking the store for its revision at each call. Other retrievers cannot tell
-    when their index changes: give them a `ttl`.
+    A retriever over one index or several forgets everything when one of them changes, whichever
+    process changed it, at the price of asking the stores for their revisions at each call. Other
+    retrievers cannot tell when their index changes: give them a `ttl`.
 
     Args:
         stage: Any async or sync stage whose answer follows from its arguments.
@@ -58,8 +58,8 @@ def cached(
         clock: Tells the time in seconds.
 
     Raises:
-        InvalidSetting: `size` or `ttl` is out of range, or there is no `ttl` for a pipeline over a
-            retriever that cannot tell when its index changes.
+        InvalidSetting: `size` or `ttl` is out of range, or there is no `ttl` for a pipeline, a
+            fallback or a federation over a retriever that cannot tell when its index changes.
     """
     return CachedStage(stage, size=size, ttl=ttl, clock=clock)
 

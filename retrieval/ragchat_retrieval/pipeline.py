@@ -307,11 +307,16 @@ def _callable(retriever: Retriever) -> Callable[[Query], object]:
 
 def _retriever(stage: F, sources: Sequence[object]) -> F:
     """Declares what holds for a retriever that asks others."""
+    told: list[Any] = [getattr(source, "revision", None) for source in sources]
+
+    async def revision() -> tuple[object, ...]:
+        return tuple(await gather(*(call_stage(tell) for tell in told)))
 
     def admits(passage: Passage) -> bool:
         return any(may_return(source, passage, Filter()) for source in sources)
 
-    vars(stage).update(lanes=True, admits=admits)
+    known = revision if all(told) else None
+    vars(stage).update(lanes=True, admits=admits, revision=known)
     return stage
 
 

@@ -469,6 +469,33 @@ async def test_a_pipeline_over_a_cached_retriever_still_tells_of_changes():
     assert len(await outer(Query("tea"))) == 2
 
 
+@pytest.mark.parametrize("joined", [ragchat.fallback, lambda *parts: ragchat.federate(parts)])
+async def test_several_retrievers_tell_of_a_change_in_any_of_them(joined):
+    first, second = ragchat.quickstart(), ragchat.quickstart()
+    await first.ingest(Document("a", "tea"))
+    await second.ingest(Document("b", "tea too"))
+    remembering = cached(joined(first.retriever(), second.retriever()))
+    once = await remembering(Query("tea"))
+    assert await remembering(Query("tea")) == once
+    assert (remembering.hits, remembering.misses) == (1, 1)
+    await first.ingest(Document("c", "more tea"))
+    assert len(await remembering(Query("tea"))) == len(once) + 1
+    await second.ingest(Document("d", "still more tea"))
+    await remembering(Query("tea"))
+    assert (remembering.hits, remembering.misses) == (1, 3)
+
+
+@pytest.mark.parametrize("joined", [ragchat.fallback, lambda *parts: ragchat.federate(parts)])
+def test_several_retrievers_of_which_one_cannot_tell_need_a_time(joined):
+    async def theirs(query):
+        return []
+
+    retriever = joined(ragchat.quickstart().retriever(), theirs)
+    with pytest.raises(ragchat.InvalidSetting, match="ttl"):
+        cached(retriever)
+    cached(retriever, ttl=60)
+
+
 WORDS = ["tea", "rice", "hills", "plains"]
 TENANTS = ["a", "b"]
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
