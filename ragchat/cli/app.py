@@ -45,7 +45,9 @@ app.add_typer(keys)
 def root(
     context: typer.Context,
     *,
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    version: bool = typer.Option(
+        False, "--version", metavar="", help="Print the version and exit."
+    ),
 ) -> None:
     """Search documents and answer questions about them, every claim with its source."""
     if version:

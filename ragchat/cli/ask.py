@@ -23,6 +23,7 @@ from ragchat.cli.options import (
     Json,
     NoRerank,
     TopK,
+    flag,
     read_filter,
 )
 from ragchat.cli.output import Face
@@ -57,7 +58,7 @@ ENDINGS = {
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="The question.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question.")],
     *,
     index: Index = DEFAULT_INDEX,
     corpus: Corpus = DEFAULT_CORPUS,
@@ -75,13 +76,13 @@ def ask(
     top_k: TopK = 5,
     filters: Filters = None,
     max_context_tokens: Annotated[
-        int, typer.Option(min=1, help="Most tokens of evidence in the prompt.")
+        int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in the prompt.")
     ] = 2000,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also show for each sentence what supports it.")
+        bool, flag("--verify", "Also show for each sentence what supports it.")
     ] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Also show what ran, for how long, and what it took.")
+        bool, flag("--trace", "Also show what ran, for how long, and what it took.")
     ] = False,
     no_rerank: NoRerank = False,
     json: Json = False,

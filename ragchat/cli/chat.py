@@ -47,7 +47,7 @@ def chat(
     top_k: TopK = 5,
     filters: Filters = None,
     max_context_tokens: Annotated[
-        int, typer.Option(min=1, help="Most tokens of evidence in a prompt.")
+        int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in a prompt.")
     ] = 2000,
     no_rerank: NoRerank = False,
     json: Json = False,

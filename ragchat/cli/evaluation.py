@@ -15,7 +15,7 @@ import typer
 
 from ragchat.cli.ask import semantic
 from ragchat.cli.evaluation_view import show_report
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, NoRerank, TopK
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, NoRerank, TopK, flag
 from ragchat.cli.output import Face
 from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import opened, run
@@ -73,7 +73,7 @@ def evaluate(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Folders with queries.jsonl, qrels.tsv and perhaps corpus.jsonl (BEIR's form; "
             "each may be gzipped). Without a corpus, --index is searched.",
         ),
@@ -100,7 +100,7 @@ def evaluate(
     ] = None,
     top_k: TopK = 10,
     keyword_weight: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the keyword lane.")
+        float, typer.Option(metavar="X", min=0.0, max=1.0, help="Share of the keyword lane.")
     ] = 0.3,
     rerank_model: Annotated[
         str | None,
@@ -111,16 +111,19 @@ def evaluate(
     ] = None,
     no_rerank: NoRerank = False,
     mmr: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Diversify: 0 all diversity, 1 none.")
+        float | None,
+        typer.Option(metavar="X", min=0.0, max=1.0, help="Diversify: 0 all diversity, 1 none."),
     ] = None,
     per_document: Annotated[
-        int | None, typer.Option(min=1, help="Most passages of one document.")
+        int | None, typer.Option(metavar="N", min=1, help="Most passages of one document.")
     ] = None,
     segment: Annotated[
         str | None,
         typer.Option(metavar="FIELD", help="Also by a field of the queries; turn: first, later."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first questions.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the first questions.")
+    ] = None,
     gate: Annotated[
         list[str] | None,
         typer.Option(
@@ -129,7 +132,7 @@ def evaluate(
         ),
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Look for better settings; judged on held-out questions.")
+        bool, flag("--tune", "Look for better settings; judged on held-out questions.")
     ] = False,
     answers: Annotated[
         str | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json, flag
 from ragchat.cli.output import Face, counted
 from ragchat.cli.running import opened, path_of, run
 
@@ -33,9 +33,7 @@ Repeated = Annotated[
         "by a mark, duplicate_of, in their metadata."
     ),
 ]
-Watch = Annotated[
-    bool, typer.Option("--watch", help="Go on and read again whenever a file changes.")
-]
+Watch = Annotated[bool, flag("--watch", "Go on and read again whenever a file changes.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def ingest(
         typer.Option(metavar="NAME", help="First part of the ids; else the folder's own name."),
     ] = None,
     moved: Annotated[
-        bool, typer.Option("--moved", help="The folder was elsewhere; take over its documents.")
+        bool, flag("--moved", "The folder was elsewhere; take over its documents.")
     ] = False,
     json: Json = False,
 ) -> None:

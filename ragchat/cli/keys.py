@@ -32,7 +32,9 @@ keys = typer.Typer(
 
 @keys.command()
 def add(
-    name: Annotated[str, typer.Argument(help="A name for the key, such as of who gets it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name for the key, such as of who gets it.")
+    ],
     *,
     file: File = DEFAULT_FILE,
     corpus: Corpus = DEFAULT_CORPUS,
@@ -89,7 +91,7 @@ async def _list(face: Face, file: Path) -> None:
 
 @keys.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="The key's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")],
     *,
     file: File = DEFAULT_FILE,
     json: Json = False,

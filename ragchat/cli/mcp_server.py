@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Index, read_filter
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Index, flag, read_filter
 from ragchat.cli.output import Face
 from ragchat.cli.running import opened, run
 from ragchat_retrieval.filters import Filter
@@ -29,9 +29,7 @@ def mcp_server(
             help="Metadata of all that may be read; stamped on what is written.",
         ),
     ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Leave out the tools that write.")
-    ] = False,
+    read_only: Annotated[bool, flag("--read-only", "Leave out the tools that write.")] = False,
 ) -> None:
     """Serve the documents to an MCP client over stdin and stdout."""
     face = Face.open(json=False)

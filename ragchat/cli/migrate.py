@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, Corpus, Json
+from ragchat.cli.options import DEFAULT_CORPUS, Corpus, Json, flag
 from ragchat.cli.output import Face, counted
 from ragchat.cli.running import require, require_room, run
 from ragchat_retrieval.errors import CorpusChanged
@@ -45,22 +45,18 @@ def migrate(
     ] = None,
     keep_vectors: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--keep-vectors",
-            help="Copy the vectors whatever embedder is set; else another one embeds anew.",
+            "Copy the vectors whatever embedder is set; else another one embeds anew.",
         ),
     ] = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove documents from NEW that OLD has not.")
-    ] = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not compare the two at the end.")
-    ] = False,
+    prune: Annotated[bool, flag("--prune", "Remove documents from NEW that OLD has not.")] = False,
+    no_verify: Annotated[bool, flag("--no-verify", "Do not compare the two at the end.")] = False,
     swap: Annotated[
         bool,
-        typer.Option("--swap", help="Let the two corpora, of one store, change names in the end."),
+        flag("--swap", "Let the two corpora, of one store, change names in the end."),
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Documents per write.")] = 64,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Documents per write.")] = 64,
     json: Json = False,
 ) -> None:
     """Copy an index into another store or to another embedder; run again to go on or catch up.

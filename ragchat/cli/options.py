@@ -12,6 +12,13 @@ import typer
 from ragchat_retrieval.errors import InvalidFilter
 from ragchat_retrieval.filters import Filter
 
+
+def flag(name: str, says: str) -> typer.models.OptionInfo:
+    """Returns an option that takes no value, and whose help names no type of one."""
+    option: typer.models.OptionInfo = typer.Option(name, metavar="", help=says)
+    return option
+
+
 Index = Annotated[
     str,
     typer.Option(
@@ -23,8 +30,8 @@ Index = Annotated[
     ),
 ]
 Corpus = Annotated[str, typer.Option("--corpus", metavar="NAME", help="The corpus inside it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-TopK = Annotated[int, typer.Option("--top-k", "-k", min=1, help="How many passages.")]
+Json = Annotated[bool, flag("--json", "Print one JSON document and nothing else.")]
+TopK = Annotated[int, typer.Option("--top-k", "-k", metavar="N", min=1, help="How many passages.")]
 Filters = Annotated[
     list[str] | None,
     typer.Option(
@@ -36,9 +43,7 @@ Filters = Annotated[
     ),
 ]
 
-NoRerank = Annotated[
-    bool, typer.Option("--no-rerank", help="Leave out the reranker of RAGCHAT_RERANK_URL.")
-]
+NoRerank = Annotated[bool, flag("--no-rerank", "Leave out the reranker of RAGCHAT_RERANK_URL.")]
 
 DEFAULT_INDEX = "ragchat.sqlite"
 DEFAULT_CORPUS = "default"

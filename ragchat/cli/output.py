@@ -27,7 +27,7 @@ _CONTROLS: dict[int, str | None] = dict.fromkeys([*range(0x20), *range(0x7F, 0xA
 _CONTROLS |= {ord(kept): kept for kept in "\n\t"}
 _CONTROLS |= dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
 
-_ASCII = str.maketrans({"→": ">", "›": ">", "│": "|", "×": "x", "–": "-", "“": '"', "”": '"'})
+_ASCII = str.maketrans("→›│×–“”…·", '>>|x-""~-')
 """Our own typography on a terminal without it; one character for one, so that columns stay."""
 
 

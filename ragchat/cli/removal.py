@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
+from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json, flag
 from ragchat.cli.output import Face, counted
 from ragchat.cli.running import opened, require, run
 
@@ -16,7 +16,8 @@ def remove(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Document ids.")] = None,
     *,
     source: Annotated[
-        str | None, typer.Option(help="Remove every document of this source instead.")
+        str | None,
+        typer.Option(metavar="SOURCE", help="Remove every document of this source instead."),
     ] = None,
     index: Index = DEFAULT_INDEX,
     corpus: Corpus = DEFAULT_CORPUS,
@@ -41,7 +42,7 @@ def remove(
 
 def reset(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     index: Index = DEFAULT_INDEX,
     corpus: Corpus = DEFAULT_CORPUS,
     json: Json = False,

@@ -18,6 +18,7 @@ from ragchat.cli.options import (
     Json,
     NoRerank,
     TopK,
+    flag,
     read_filter,
 )
 from ragchat.cli.output import Face, one_line, plain
@@ -54,7 +55,7 @@ SURE = "Reranker: not asked, because the first passage is far ahead."
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="The question.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="The question.")],
     *,
     index: Index = DEFAULT_INDEX,
     corpus: Corpus = DEFAULT_CORPUS,
@@ -62,11 +63,13 @@ def search(
     filters: Filters = None,
     keyword_weight: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Share of the keyword lane; 0 is all vectors."),
+        typer.Option(
+            metavar="X", min=0.0, max=1.0, help="Share of the keyword lane; 0 is all vectors."
+        ),
     ] = 0.3,
     no_rerank: NoRerank = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show lanes, ranks, scores.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show whole passages.")] = False,
+    explain: Annotated[bool, flag("--explain", "Show lanes, ranks, scores.")] = False,
+    full: Annotated[bool, flag("--full", "Show whole passages.")] = False,
     json: Json = False,
 ) -> None:
     """Find passages."""

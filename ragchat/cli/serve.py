@@ -35,8 +35,10 @@ def serve(
         str | None,
         typer.Option(envvar="RAGCHAT_MODEL", metavar="NAME", help="The chat model that answers."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free one.")] = 8080,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="0 is any free one.")
+    ] = 8080,
     keys: Annotated[
         Path | None,
         typer.Option(
@@ -49,9 +51,19 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="A site whose pages may call the server."),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=50)] = 5,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            "--top-k",
+            "-k",
+            metavar="N",
+            min=1,
+            max=50,
+            help="How many passages, where a request says nothing else.",
+        ),
+    ] = 5,
     max_context_tokens: Annotated[
-        int, typer.Option(min=1, help="Most tokens of evidence in a prompt.")
+        int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in a prompt.")
     ] = 2000,
     no_rerank: NoRerank = False,
 ) -> None:

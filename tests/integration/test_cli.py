@@ -114,6 +114,15 @@ def test_help_fits_a_narrow_terminal_without_unicode(shell, command):
     assert max(map(len, done.stdout.splitlines())) <= 40
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_what_an_option_takes_and_no_type_of_one_that_takes_nothing(shell, command):
+    lines = shell.process(command, "--help", COLUMNS="100").stdout.splitlines()
+    types = re.compile(r"<(bool|str|int|float)")
+    assert [line for line in lines if "--" in line and types.search(line)] == [
+        line for line in lines if "--help" in line
+    ]
+
+
 def test_without_a_command_it_shows_its_help(shell):
     done = shell()
     assert all(name in done.stdout + done.stderr for name in COMMANDS)
@@ -359,6 +368,12 @@ def test_a_terminal_without_unicode_gets_replacements_not_a_crash(shell):
         done = shell.process(*arguments, PYTHONIOENCODING="ascii", LC_ALL="C", COLUMNS="40")
         assert done.returncode == 0, done.stderr
         assert done.stdout.isascii()
+    long = f"# Tides\n\n{'The tide comes in at noon. ' * 20}"
+    (shell.folder / "long.md").write_text(long, "utf-8")
+    shell.json("ingest", "long.md")
+    cut = shell.process("search", "tide", "-k", "1", PYTHONIOENCODING="ascii", LC_ALL="C").stdout
+    assert "?" not in cut
+    assert cut.rstrip().endswith(" ~")
     found = json.loads(shell.process("search", "喝茶", "--json", PYTHONIOENCODING="ascii").stdout)
     assert "我喜欢喝茶" in found["results"][0]["text"]
 
