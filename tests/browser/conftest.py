@@ -1,6 +1,6 @@
 """A real browser for the tests of the page, and the site that it visits.
 
-``make test-browser`` brings what they need: Playwright, Chromium of the distribution, and two npm
+``make test-browser`` brings what they need: Playwright, Chromium of the distribution, and three npm
 packages in the folder ``.node``.
 """
 
