@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _MOST_ID = 1024
 
 
@@ -107,8 +107,10 @@ async def read_body(request: Request, model: type[Model]) -> tuple[dict[str, Any
         raise Problem(415, "the body must be application/json", code="unsupported_media_type")
     data = await request.body()
     try:
-        value = json.loads(data, parse_constant=_refused)
-        if _HALF.search(data):
+        # Decoded here: `json.loads` would take UTF-16, and half a surrogate pair as bytes.
+        text = data.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=_refused)
+        if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         # Half a surrogate pair is JSON, and yet no text that could be sent on.

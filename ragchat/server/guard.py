@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 
 from ragchat.server.errors import Problem, problem_of
 from ragchat.server.limits import Incoming
@@ -51,6 +52,8 @@ class Guard:
         answer = _Answer(send)
         try:
             await self._serve(scope, receive, answer)
+        except ClientDisconnect:  # in the middle of its body: nobody is there to be told
+            self._service.metrics.left.inc()
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             upstream = self._service.upstream
             problem = problem_of(error, key="" if upstream is None else upstream.key)

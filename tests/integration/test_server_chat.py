@@ -286,9 +286,15 @@ async def test_a_request_that_cannot_be_prepared_is_refused_in_the_apis_shape(se
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b'{"messages": NaN}', b"\xff", b"[" * 100_000, b'{"messages": ["\\ud800"]}'],
+    [
+        *(b"", b"{", b"[]", b'{"messages": NaN}', b"\xff", b"[" * 100_000),
+        b'{"messages": [{"role": "user", "content": "x"}], "user": "\\ud800"}',
+        b'{"messages": [{"role": "user", "content": "x"}], "user": "\xed\xa0\x80"}',
+        '{"messages": [{"role": "user", "content": "x"}]}'.encode("utf-16"),
+    ],
 )
-async def test_a_body_that_is_no_json_object_is_refused(served, data):
+async def test_a_body_that_is_no_json_object_in_utf_8_is_refused(served, data):
+    """Half a surrogate pair is none, neither escaped nor as bytes."""
     head = {"content-type": "application/json"}
     answer = await served.http.post("/v1/chat/completions", content=data, headers=head)
     assert answer.status_code == 400

@@ -296,6 +296,22 @@ async def test_a_body_that_does_not_come_is_given_up(serve, index):
     writer.close()
 
 
+@pytest.mark.parametrize("rest", [b"{", b"zz\r\n"], ids=["leaves", "breaks the framing"])
+async def test_a_client_that_ends_in_the_middle_of_its_body_is_no_fault(served, caplog, rest):
+    """It is counted as one that left, whether it closes the connection or is made to."""
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(
+        b"POST /v1/search HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"transfer-encoding: chunked\r\n\r\n5\r\n" + rest
+    )
+    await writer.drain()
+    writer.close()
+    async with asyncio.timeout(10):
+        while "ragchat_clients_left_total 1.0" not in (await served.http.get("/metrics")).text:
+            pass
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 async def test_more_messages_files_or_requests_than_allowed_are_refused(serve, index):
     settings = ServerSettings(max_messages=1, max_upload_files=1, requests_per_minute=3)
     served = await serve(index, settings)
