@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
 import signal
 import socket
@@ -109,6 +110,8 @@ async def _serve(
         import uvicorn  # noqa: PLC0415 - an extra's package
     except ModuleNotFoundError:
         raise MissingExtra("server", "the server") from None
+    # It warns of every form that it cannot read; whoever sent it is told.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     ring = None if keys is None else KeyFile(keys)
     settings = ServerSettings(
         model=model,
