@@ -26,9 +26,9 @@ from embedding import CACHE, cached_embedder
 
 import ragchat
 from ragchat.evaluation import rewritten
+from ragchat_retrieval.asking import weighted_terms
 from ragchat_retrieval.evaluation import load_collection
 from ragchat_retrieval.fusion import fuse_wordings
-from ragchat_retrieval.lanes import weighted_terms
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, K1, B, idf
 from ragchat_retrieval.values import indexed_text
 from ragchat_retrieval.vectors import blend

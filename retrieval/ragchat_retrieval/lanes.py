@@ -1,8 +1,9 @@
 """The lanes of a hybrid search: from queries to fused rankings of passage ids.
 
-For a batch of queries, two things run concurrently: one embedding call with the vector lanes after
-it, and the keyword lanes. While vectors are searched, which usually takes longest, they also score
-what the keyword lanes found; then the keyword lanes score what only the vectors found, then fusion.
+For a batch of queries there is one embedding call. A store that can (`ports.SearchesBoth`) then
+answers both lanes in one step. With any other, the keyword lanes run beside the embedding and the
+vector lanes; while vectors are searched, which usually takes longest, they also score what the
+keyword lanes found; then the keyword lanes score what only the vectors found. At last comes fusion.
 Passages are not read here; ids and scores are enough to rank.
 """
 
@@ -12,14 +13,20 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ragchat_retrieval.asking import analysed, blended, semantic_texts
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_wordings
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.ports import SearchesVectors, stands_for, term_counts
+from ragchat_retrieval.ports import (
+    LaneQuery,
+    SearchesBoth,
+    SearchesVectors,
+    stands_for,
+    term_counts,
+)
 from ragchat_retrieval.stages import beside
 from ragchat_retrieval.titles import title_shares
-from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,15 +34,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.policy import Run, StageName
-    from ragchat_retrieval.ports import Embedder, Identity, Store
+    from ragchat_retrieval.ports import BothLanes, Embedder, Identity, Store
     from ragchat_retrieval.values import Query
 
     Terms = Mapping[str, float]
     Vector = NDArray[np.float32]
+    Asked = tuple[Query, Terms]
+    Lanes = list[LaneResult | None]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -48,9 +56,6 @@ MANY = 2_000
 
 _FEW_TITLES = 200
 """So many titles, a few milliseconds, are analysed on the event loop."""
-
-_INLINE_CHARACTERS = 10_000
-"""Up to so much text, a few milliseconds, is analysed on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +104,86 @@ class LaneSearch:
         can_keyword = self.store.capabilities.keyword
         vector_on = self.embedder is not None and self.store.capabilities.semantic and wants_vector
         keyword_on = can_keyword and (wants_keyword or not vector_on)
-        terms = await self._analysed(queries)
-        asked = list(zip(queries, terms, strict=True))
-        nothing: list[LaneResult | None] = [None] * len(queries)
-        embedded: asyncio.Future[Sequence[Vector | None]] = asyncio.Future()
-        # In this order: the longest work is begun first.
-        semantic = asyncio.ensure_future(
-            self._embed_and_search(queries, embedded) if vector_on else _same(nothing)
-        )
-        lexical = asyncio.ensure_future(
-            each(asked, self._keyword) if keyword_on else _same(nothing.copy())
-        )
-        both = vector_on and keyword_on and self.fusion.completes
-        scores = self._score(queries, embedded, lexical) if both else _same([{}] * len(queries))
-        vector: list[LaneResult | None]
-        keyword: list[LaneResult | None]
-        vector, keyword, known = await gather(semantic, lexical, scores)
+        asked = list(zip(queries, await analysed(queries, self.analyzer), strict=True))
+        completes = vector_on and keyword_on and self.fusion.completes
+        if completes and self._answers_both(queries):
+            vectors = await self._embed(queries)
+            lanes = await self._together(asked, vectors)
+            lanes = lanes or await self._one_by_one(asked, _same(vectors), completes=True)
+        else:
+            embedding = self._embed(queries) if vector_on else _same(None)
+            lanes = await self._one_by_one(
+                asked, embedding, keyword_on=keyword_on, completes=completes
+            )
+        keyword, vector = lanes
         if vector_on and not keyword_on and can_keyword:
             skipped = [position for position, lane in enumerate(vector) if lane is None]
             stand_ins = await each([asked[position] for position in skipped], self._keyword)
             for position, lane in zip(skipped, stand_ins, strict=True):
                 keyword[position] = lane
-        if both:
-            vector = [lane and lane.completed_by(k) for lane, k in zip(vector, known, strict=True)]
-            keyword = await each(list(zip(asked, keyword, vector, strict=True)), self._completed)
         titles: list[Mapping[str, float] | None] = [None] * len(queries)
         if isinstance(self.fusion, Weighted) and self.fusion.title > 0:
             titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
         size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
         return await beside(size > MANY, self._fused, queries, keyword, vector, titles)
+
+    def _answers_both(self, queries: Sequence[Query]) -> bool:
+        """Whether the store answers both lanes of all queries in one step."""
+        parts = ("search_text", "search_vector", "search_vectors", "score_text", "score_vector")
+        return (
+            isinstance(self.store, SearchesBoth)
+            and self._share_bounds(queries)
+            and stands_for(self.store, "search_both", *parts)
+        )
+
+    async def _together(
+        self, asked: Sequence[Asked], vectors: Sequence[Vector | None] | None
+    ) -> tuple[Lanes, Lanes] | None:
+        """Asks both lanes in one step; None if they are to be asked one by one."""
+        store, (first, _) = self.store, asked[0]
+        pairs = zip(asked, vectors or (), strict=False)
+        whole = [LaneQuery(terms, vector) for (_, terms), vector in pairs if vector is not None]
+        if len(whole) < len(asked):
+            return None
+        assert isinstance(store, SearchesBoth)  # noqa: S101 - `rank` asks no other
+
+        limit = self.limit(first)
+
+        def work() -> Awaitable[Sequence[BothLanes]]:
+            return store.search_both(whole, limit, filter=first.filter, scope=first.scope)
+
+        stage = self.run.stage
+        try:
+            rows = await stage("keyword", lambda: stage("vector", work))
+        except Exception:  # noqa: BLE001 - each lane fails for itself now, under its own rule
+            return None
+        return [row.keyword for row in rows], [row.vector for row in rows]
+
+    async def _one_by_one(
+        self,
+        asked: Sequence[Asked],
+        embedding: Awaitable[Sequence[Vector | None] | None],
+        *,
+        completes: bool,
+        keyword_on: bool = True,
+    ) -> tuple[Lanes, Lanes]:
+        """Asks each lane for itself; then each scores what only the other one found."""
+        queries = [query for query, _ in asked]
+        # In this order: the longest work is begun first.
+        embedded = asyncio.ensure_future(embedding)
+        semantic = asyncio.ensure_future(self._vectors(queries, embedded))
+        nothing: Lanes = [None] * len(asked)
+        lexical = asyncio.ensure_future(
+            each(asked, self._keyword) if keyword_on else _same(nothing)
+        )
+        scores = self._score(queries, embedded, lexical) if completes else _same([])
+        vector: Lanes
+        keyword: Lanes
+        _, vector, keyword, known = await gather(embedded, semantic, lexical, scores)
+        if completes:
+            vector = [lane and lane.completed_by(k) for lane, k in zip(vector, known, strict=True)]
+            keyword = await each(list(zip(asked, keyword, vector, strict=True)), self._completed)
+        return keyword, vector
 
     def _fused(
         self,
@@ -141,18 +197,7 @@ class LaneSearch:
             for query, k, v, t in zip(queries, keyword, vector, titles, strict=True)
         ]
 
-    async def _analysed(self, queries: Sequence[Query]) -> list[Terms]:
-        """Returns the weighted terms of each query, computed beside the loop if there is much."""
-        size = sum(
-            len(query.lexical or query.text) + sum(len(c.text) for c in query.context)
-            for query in queries
-        )
-        return await beside(
-            size > _INLINE_CHARACTERS,
-            lambda: [weighted_terms(query, self.analyzer) for query in queries],
-        )
-
-    async def _keyword(self, asked: tuple[Query, Terms]) -> LaneResult | None:
+    async def _keyword(self, asked: Asked) -> LaneResult | None:
         query, terms = asked
         if not terms:
             return LaneResult(())
@@ -175,41 +220,20 @@ class LaneSearch:
         """
         embedder = self.embedder
         assert embedder is not None  # noqa: S101 - `rank` asks for vectors only with an embedder
-        slots: dict[str, int] = {}
-        for query in queries:
-            for text in (_semantic(query), *(c.text for c in query.context if c.semantic > 0)):
-                slots.setdefault(text, len(slots))
-        rows = await self._stage("vector", lambda: embed_checked(embedder, list(slots), "query"))
+        texts = semantic_texts(queries)
+        rows = await self._stage("vector", lambda: embed_checked(embedder, texts, "query"))
         if rows is None:
             return None
         if rows.shape[1] != self.stored.dimension:  # a served model may tell it only now
             mine = replace(self.stored, model=embedder.model, dimension=rows.shape[1])
             raise IdentityMismatch(str(self.stored), str(mine), store=self.store.name)
-        vectors: list[Vector | None] = []
-        for query in queries:
-            contexts = [c for c in query.context if c.semantic > 0]
-            main = rows[slots[_semantic(query)]]
-            vector = blend(main, contexts, [rows[slots[c.text]] for c in contexts])
-            # A text without words (punctuation) may have no direction: it finds nothing.
-            vectors.append(vector if vector.any() else None)
-        return vectors
-
-    async def _embed_and_search(
-        self, queries: Sequence[Query], embedded: asyncio.Future[Sequence[Vector | None]]
-    ) -> list[LaneResult | None]:
-        """Returns what the queries' vectors find, and hands the vectors on before it searches."""
-        vectors = await self._embed(queries)
-        if not embedded.cancelled():  # whoever waited for them may be cancelled by now
-            embedded.set_result(vectors or [None] * len(queries))
-        if vectors is None:
-            return [None] * len(queries)
-        return await self._vectors(queries, vectors)
+        return blended(queries, dict(zip(texts, rows, strict=True)))
 
     async def _score(
         self,
         queries: Sequence[Query],
-        embedded: Awaitable[Sequence[Vector | None]],
-        lexical: Awaitable[Sequence[LaneResult | None]],
+        embedded: Awaitable[Sequence[Vector | None] | None],
+        lexical: Awaitable[Lanes],
     ) -> list[Mapping[str, float]]:
         """Has the vector lane score what the keyword lane found."""
 
@@ -223,20 +247,22 @@ class LaneSearch:
             )
             return scores or {}
 
-        vectors, lanes = await embedded, await lexical
-        return await each(list(zip(queries, vectors, lanes, strict=True)), one)
+        vectors = await embedded or [None] * len(queries)
+        return await each(list(zip(queries, vectors, await lexical, strict=True)), one)
 
     async def _vectors(
-        self, queries: Sequence[Query], vectors: Sequence[Vector | None]
-    ) -> list[LaneResult | None]:
+        self, queries: Sequence[Query], embedded: Awaitable[Sequence[Vector | None] | None]
+    ) -> Lanes:
         """Searches for all queries: at once where the store can and their bounds are the same."""
+        vectors = await embedded
+        if vectors is None:
+            return [None] * len(queries)
         pairs = list(zip(queries, vectors, strict=True))
         known = [vector for vector in vectors if vector is not None]
         store, first = self.store, queries[0]
-        same = all(self._bounds(query) == self._bounds(first) for query in queries)
         if not (
             len(known) > 1
-            and same
+            and self._share_bounds(queries)
             and isinstance(store, SearchesVectors)
             and stands_for(store, "search_vectors", "search_vector")
         ):
@@ -252,8 +278,10 @@ class LaneSearch:
         found = iter(rows)
         return [LaneResult(() if vector is None else next(found)) for vector in vectors]
 
-    def _bounds(self, query: Query) -> tuple[int, Filter, Filter]:
-        return self.limit(query), query.filter, query.scope
+    def _share_bounds(self, queries: Sequence[Query]) -> bool:
+        """Whether limit, filter and scope of all queries are the same."""
+        first, *others = [(self.limit(query), query.filter, query.scope) for query in queries]
+        return all(bounds == first for bounds in others)
 
     async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
         query, vector = pair
@@ -271,7 +299,7 @@ class LaneSearch:
         return None if hits is None else LaneResult(hits)
 
     async def _completed(
-        self, found: tuple[tuple[Query, Terms], LaneResult | None, LaneResult | None]
+        self, found: tuple[Asked, LaneResult | None, LaneResult | None]
     ) -> LaneResult | None:
         """Has the keyword lane score what only the vector lane returned."""
         (query, terms), lane, other = found
@@ -287,7 +315,7 @@ class LaneSearch:
         return lane.completed_by(scores or {})
 
     async def _titles(
-        self, found: tuple[tuple[Query, Terms], LaneResult | None, LaneResult | None]
+        self, found: tuple[Asked, LaneResult | None, LaneResult | None]
     ) -> Mapping[str, float] | None:
         """Returns how much of a query stands in the titles of what was found for it."""
         (query, terms), *lanes = found
@@ -338,16 +366,6 @@ def fused_lanes(
     return fusion.fuse(keyword, vector)
 
 
-def weighted_terms(query: Query, analyzer: Analyzer) -> dict[str, float]:
-    """Returns a query's weighted terms: its own text, plus its contexts at their weights."""
-    weights = analyzer.weights(query.lexical or query.text)
-    for context in query.context:
-        if context.lexical > 0:
-            for term, count in analyzer.weights(context.text).items():
-                weights[term] = weights.get(term, 0.0) + context.lexical * count
-    return weights
-
-
 def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
     """Merges the rankings of a question, which comes first, and its other wordings."""
     first = rankings[0]
@@ -357,10 +375,6 @@ def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
     # In reverse, so that what the question itself says of a passage stands.
     known = {item.passage_id: item for ranking in reversed(rankings) for item in ranking.fused}
     return replace(first, fused=[known[id_].rescored(score) for id_, score in scores.items()])
-
-
-def _semantic(query: Query) -> str:
-    return query.semantic or query.text
 
 
 async def _same(value: T) -> T:

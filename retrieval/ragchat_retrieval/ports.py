@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.fusion import LaneResult
     from ragchat_retrieval.values import Candidate, Document, Passage, Query, Revision
 
 EmbeddingKind = Literal["query", "passage"]
@@ -290,6 +291,47 @@ class SearchesVectors(Protocol):
         scope: Filter,
     ) -> Sequence[Sequence[Hit]]:
         """Returns what `search_vector` does for each of one or more vectors, in order."""
+        ...
+
+
+class LaneQuery(NamedTuple):
+    """A question as the two lanes of a store take it."""
+
+    terms: Mapping[str, float]
+    """Analysed, weighted terms."""
+
+    vector: NDArray[np.float32]
+    """float32 [dimension], normalised."""
+
+
+class BothLanes(NamedTuple):
+    """What both lanes of a store say to one question, each also of what only the other found."""
+
+    keyword: LaneResult
+    vector: LaneResult
+
+
+@runtime_checkable
+class SearchesBoth(Protocol):
+    """What a store with both lanes may offer besides: to answer them in one step.
+
+    That is one way there and back instead of four, over one state of the corpus.
+    """
+
+    async def search_both(
+        self,
+        queries: Sequence[LaneQuery],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,
+    ) -> Sequence[BothLanes]:
+        """Returns what both lanes find for each of one or more questions, in order.
+
+        Hits are those of `search_text` and `search_vector`; what they are completed by is what
+        `score_text` and `score_vector` say of the other lane's hits, and nothing where a question
+        has no terms.
+        """
         ...
 
 

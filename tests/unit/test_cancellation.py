@@ -38,8 +38,15 @@ def slow(*replies):
     return ragchat.ChatModel(script.create, model="small")
 
 
-async def index_of_two():
-    index = ragchat.HybridIndex(embedder=Embedder(16))
+class Apart(ragchat.MemoryStore):
+    """Has a lane of its own, so that lanes are asked one by one."""
+
+    async def search_text(self, terms, limit, **bounds):
+        return await super().search_text(terms, limit, **bounds)
+
+
+async def index_of_two(store=None):
+    index = ragchat.HybridIndex(store, embedder=Embedder(16))
     await index.ingest(
         Document("tea", "Tea is grown in the hills."),
         Document("rice", "Rice is grown in the plains."),
@@ -84,21 +91,23 @@ async def no_run():
     [{}, {"speculative": True}, {"wrap": cached}],
     ids=["plain", "speculative", "cached"],
 )
-async def test_a_preparation_can_be_cancelled_at_every_step(options, again):
-    index = await index_of_two()
+@pytest.mark.parametrize(("kind", "steps"), [(ragchat.MemoryStore, 6), (Apart, 20)])
+async def test_a_preparation_can_be_cancelled_at_every_step(kind, steps, options, again):
+    index = await index_of_two(kind())
     cancelled = await cancelled_everywhere(lambda: prepared(index, **options), no_run, again=again)
-    assert cancelled > 20
+    assert cancelled > steps
 
 
 async def test_a_preparation_with_sync_stages_can_be_cancelled_at_every_step():
-    index = await index_of_two()
+    index = await index_of_two(Apart())
     assert await cancelled_everywhere(lambda: prepared(index, sync=True), no_run) > 20
 
 
-async def test_a_batch_can_be_cancelled_at_every_step():
-    index = await index_of_two()
+@pytest.mark.parametrize(("kind", "steps"), [(ragchat.MemoryStore, 1), (Apart, 10)])
+async def test_a_batch_can_be_cancelled_at_every_step(kind, steps):
+    index = await index_of_two(kind())
     texts = ["tea", "rice", "hills", "plains", "grown", ""]
-    assert await cancelled_everywhere(lambda: index.search_batch(texts)) > 10
+    assert await cancelled_everywhere(lambda: index.search_batch(texts)) > steps
 
 
 async def test_waiting_together_can_be_cancelled_at_every_step():

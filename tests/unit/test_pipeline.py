@@ -362,6 +362,37 @@ async def test_wordings_of_one_question_are_searched_in_one_call_where_the_store
         assert list(await index.retriever(**options)(Query("apple 3"))) == list(result)
 
 
+@pytest.mark.parametrize("broken", [(), ("search_vector",), ("search_text",)])
+async def test_lanes_that_fail_in_one_step_are_asked_one_by_one(broken):
+    """Each lane then answers, is skipped or fails under the policy's rule for it."""
+
+    class Store(MemoryStore):
+        async def search_both(self, queries, limit, **bounds):
+            asked.append(len(queries))
+            raise ConnectionError
+
+        async def search_text(self, terms, limit, **bounds):
+            if "search_text" in broken:
+                raise ConnectionError
+            return await super().search_text(terms, limit, **bounds)
+
+        async def search_vector(self, vector, limit, **bounds):
+            if "search_vector" in broken:
+                raise ConnectionError
+            return await super().search_vector(vector, limit, **bounds)
+
+    asked = []
+    index = await index_of("apple", "apples", "pear", store=Store(), embedder=HashingEmbedder(64))
+    if "search_text" in broken:
+        with pytest.raises(ConnectionError):
+            await index.search("apple", policy=Policy())
+    else:
+        found = await index.search("apple", policy=Policy())
+        assert [d.stage for d in found.degraded] == (["vector"] if broken else [])
+        assert found[0].passage.text == "apple"
+    assert asked == [1]
+
+
 async def test_a_lane_that_a_subclass_changes_is_asked_for_every_wording():
     """A call for all wordings that a store inherits stands for its own search of one."""
 

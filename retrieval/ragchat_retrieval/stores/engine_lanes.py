@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.questions import (
+    BothSearch,
     Commonness,
     PassageIDs,
     TextScores,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragchat_retrieval.filters import Filter
-    from ragchat_retrieval.ports import Hit, TermCounts
+    from ragchat_retrieval.ports import BothLanes, Hit, LaneQuery, TermCounts
     from ragchat_retrieval.stores.questions import Question
 
 T = TypeVar("T")
@@ -93,6 +94,23 @@ class EngineLanes(ABC):
         """
         queries = [query_vector(vector) for vector in vectors]
         return await self._ask(VectorSearch(queries, limit, filter, scope), vectors=queries)
+
+    async def search_both(
+        self,
+        queries: Sequence[LaneQuery],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,
+    ) -> list[BothLanes]:
+        """Returns what both lanes find for each question, and say of each other's hits.
+
+        Raises:
+            InvalidVector: As `search_vector`, for any of them.
+        """
+        vectors = [query_vector(query.vector) for query in queries]
+        terms = [dict(query.terms) for query in queries]
+        return await self._ask(BothSearch(vectors, limit, filter, scope, terms), vectors=vectors)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter

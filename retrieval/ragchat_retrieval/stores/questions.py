@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ragchat_retrieval.ports import Hit, TermCounts
+from ragchat_retrieval.fusion import LaneResult
+from ragchat_retrieval.ports import BothLanes, Hit, TermCounts
 from ragchat_retrieval.stores.answers import hits, visible
 
 if TYPE_CHECKING:
@@ -111,6 +113,32 @@ class VectorSearch(Nearby["list[list[Hit]]"]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BothSearch(Nearby["list[BothLanes]"]):
+    """The best passages by BM25 and by cosine similarity, scored by both, for several questions."""
+
+    terms: Sequence[Mapping[str, float]]
+    """Of each question, as `vectors`."""
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on what the searches by words and by vectors depend on."""
+        return (
+            len(self.terms) * snapshot.rows <= _SMALL_ROWS
+            and sum(map(len, self.terms)) <= _SMALL_TERMS
+            and len(self.terms) * min(self.limit, snapshot.rows) <= SMALL_IDS
+            and Nearby.is_small(self, snapshot)
+        )
+
+    def told(self, snapshot: Snapshot, found: Sequence[Found]) -> list[BothLanes]:
+        """Returns what both lanes found, given what the vector lane did."""
+        mask = snapshot.mask(self.filter, self.scope)
+        asked = zip(self.terms, self.vectors, found, strict=True)
+        return [
+            _completed(snapshot, t, v, snapshot.search_text(t, self.limit, mask), near)
+            for t, v, near in asked
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TextScores:
     """The BM25 scores of given passages; 0.0 without a common term."""
 
@@ -198,3 +226,31 @@ class Commonness:
 def is_small_lookup(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter) -> bool:
     """Whether passages are few enough to be looked up at once."""
     return len(passage_ids) <= SMALL_IDS and snapshot.mask_cost(scope) <= SMALL_TESTS
+
+
+def _completed(
+    snapshot: Snapshot,
+    terms: Mapping[str, float],
+    vector: NDArray[np.float32],
+    keyword: Found,
+    near: Found,
+) -> BothLanes:
+    """Has each lane score what only the other one found."""
+    by_terms, by_vector = hits(snapshot, keyword), hits(snapshot, near)
+    rest, similar = {}, {}
+    if terms:
+        at = _missing(near, keyword)
+        scores = snapshot.score_text(terms, near.rows[at]).tolist()
+        rest = {by_vector[i].passage_id: score for i, score in zip(at, scores, strict=True)}
+    if len(keyword.rows):
+        at = _missing(keyword, near)
+        at = list(compress(at, snapshot.has_vector(keyword.rows[at]).tolist()))
+        scores = snapshot.score_vector(vector, keyword.rows[at]).tolist()
+        similar = {by_terms[i].passage_id: score for i, score in zip(at, scores, strict=True)}
+    return BothLanes(LaneResult(by_terms, rest), LaneResult(by_vector, similar))
+
+
+def _missing(found: Found, other: Found) -> list[int]:
+    """Returns which of the rows found, by position, the other lane has not found."""
+    there = set(other.rows.tolist())
+    return [i for i, row in enumerate(found.rows.tolist()) if row not in there]

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from ragchat_retrieval.errors import InvalidVector
-from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.ports import CountsTerms, SearchesVectors, term_counts
+from ragchat_retrieval.filters import Filter, In
+from ragchat_retrieval.ports import (
+    CountsTerms,
+    LaneQuery,
+    SearchesBoth,
+    SearchesVectors,
+    term_counts,
+)
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
     DIMENSION,
@@ -30,7 +36,7 @@ from ragchat_retrieval.testing.store_suite_kit import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.ports import Store
+    from ragchat_retrieval.ports import Hit, Store
 
 HOSTILE = (
     "PRJ-204",
@@ -254,6 +260,25 @@ class VectorLaneContract:
                 with pytest.raises(InvalidVector):
                     await store.search_vectors([axis(0), 0 * axis(0)], 9, filter=bounds, scope=ALL)
 
+    async def test_both_lanes_together_say_what_each_says_alone(self, store: Store) -> None:
+        """Where a store answers both lanes in one step, each scores what only the other found."""
+        given = [revision(f"d{n}", f"{'word ' * (n % 5)}text {n}") for n in range(40)]
+        await put(store, *given, revision("bare", "word", embedded=False))
+        queries = [
+            LaneQuery(terms_of("word 3 17"), axis(1)),
+            LaneQuery(terms_of("missing"), vector_of("word")),
+            LaneQuery({}, -axis(0)),
+        ]
+        for bounds in (ALL, Filter(In("document_id", ("d3", "d4", "d7", "bare")))):
+            expected = [await _lane_by_lane(store, query, 5, bounds) for query in queries]
+            if isinstance(store, SearchesBoth):
+                rows = await store.search_both(queries, 5, filter=bounds, scope=bounds)
+                told = [[([*lane.hits], dict(lane.completed)) for lane in row] for row in rows]
+                assert told == expected
+                bad = LaneQuery({}, 0 * axis(0))
+                with pytest.raises(InvalidVector):
+                    await store.search_both([*queries, bad], 5, filter=bounds, scope=ALL)
+
     @pytest.mark.parametrize(
         "vector",
         [
@@ -299,3 +324,18 @@ class VectorLaneContract:
         assert {i: vector.tolist() for i, vector in found.items()} == {
             g.passages[0].id: vector_of(g.passages[0].text).tolist() for g in given[::2]
         }
+
+
+async def _lane_by_lane(
+    store: Store, query: LaneQuery, limit: int, bounds: Filter
+) -> list[tuple[list[Hit], dict[str, float]]]:
+    """Returns hits of the keyword and the vector lane, each with its scores of the other's rest."""
+    within = {"filter": bounds, "scope": bounds}
+    by_terms = [*await store.search_text(query.terms, limit, **within)]
+    near = [*await store.search_vector(query.vector, limit, **within)]
+    rest = [i for i in ids_of(near) if i not in ids_of(by_terms)] if query.terms else []
+    others = [i for i in ids_of(by_terms) if i not in ids_of(near)]
+    return [
+        (by_terms, dict(await store.score_text(query.terms, rest, scope=bounds))),
+        (near, dict(await store.score_vector(query.vector, others, scope=bounds))),
+    ]
