@@ -5,16 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from ragchat_retrieval.policy import gather
+from ragchat_retrieval.stages import beside
 from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.questions import (
+    SMALL_IDS,
     BothSearch,
     Commonness,
+    NearRows,
     PassageIDs,
     TextScores,
     TextSearch,
     Vectors,
     VectorScores,
     VectorSearch,
+    WordRows,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +115,17 @@ class EngineLanes(ABC):
         """
         vectors = [query_vector(query.vector) for query in queries]
         terms = [dict(query.terms) for query in queries]
-        return await self._ask(BothSearch(vectors, limit, filter, scope, terms), vectors=vectors)
+        words = WordRows(terms, vectors, limit, filter, scope)
+        both = BothSearch(vectors, limit, filter, scope, words)
+        # In this order: the longest work goes to a thread, and the other is done meanwhile.
+        (snapshot, found), (same, worded) = await gather(
+            self._ask(NearRows(vectors, limit, filter, scope), vectors=vectors),
+            self._ask(words, vectors=vectors),
+        )
+        if same is not snapshot:  # a writer came between
+            return await self._ask(both)
+        much = len(queries) * limit > SMALL_IDS
+        return await beside(much, both.joined, snapshot, worded, found)
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import compress
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -113,29 +112,72 @@ class VectorSearch(Nearby["list[list[Hit]]"]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NearRows(Nearby["tuple[Snapshot, Sequence[Found]]"]):
+    """The rows nearest to each of several vectors, and the snapshot that they are rows of."""
+
+    def told(self, snapshot: Snapshot, found: Sequence[Found]) -> tuple[Snapshot, Sequence[Found]]:
+        """Returns them as they are."""
+        return snapshot, found
+
+
+class Worded(NamedTuple):
+    """What the keyword lane finds."""
+
+    found: Found
+    similar: NDArray[np.float64]
+    """Cosine similarity of each row with the question; NaN for rows without a vector."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordRows:
+    """The best rows by BM25 for each of several questions, and their snapshot."""
+
+    terms: Sequence[Mapping[str, float]]
+    """Of each question."""
+
+    vectors: Sequence[NDArray[np.float32]]
+    """Of each question; what is found is scored by them, too."""
+
+    limit: int
+    filter: Filter
+    scope: Filter
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on terms, passages, hits and filters."""
+        return (
+            sum(map(len, self.terms)) <= _SMALL_TERMS
+            and len(self.terms) * snapshot.rows <= _SMALL_ROWS
+            and len(self.terms) * min(self.limit, snapshot.rows) <= SMALL_IDS
+            and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
+        )
+
+    def answer(self, snapshot: Snapshot) -> tuple[Snapshot, list[Worded]]:
+        """Returns rows for each question, best first."""
+        mask = snapshot.mask(self.filter, self.scope)
+        worded = []
+        for terms, vector in zip(self.terms, self.vectors, strict=True):
+            found = snapshot.search_text(terms, self.limit, mask)
+            worded.append(Worded(found, snapshot.score_vector(vector, found.rows)))
+        return snapshot, worded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BothSearch(Nearby["list[BothLanes]"]):
     """The best passages by BM25 and by cosine similarity, scored by both, for several questions."""
 
-    terms: Sequence[Mapping[str, float]]
-    """Of each question, as `vectors`."""
-
-    def is_small(self, snapshot: Snapshot) -> bool:
-        """Depends on what the searches by words and by vectors depend on."""
-        return (
-            len(self.terms) * snapshot.rows <= _SMALL_ROWS
-            and sum(map(len, self.terms)) <= _SMALL_TERMS
-            and len(self.terms) * min(self.limit, snapshot.rows) <= SMALL_IDS
-            and Nearby.is_small(self, snapshot)
-        )
+    words: WordRows
+    """The same questions to the keyword lane."""
 
     def told(self, snapshot: Snapshot, found: Sequence[Found]) -> list[BothLanes]:
         """Returns what both lanes found, given what the vector lane did."""
-        mask = snapshot.mask(self.filter, self.scope)
-        asked = zip(self.terms, self.vectors, found, strict=True)
-        return [
-            _completed(snapshot, t, v, snapshot.search_text(t, self.limit, mask), near)
-            for t, v, near in asked
-        ]
+        return self.joined(snapshot, self.words.answer(snapshot)[1], found)
+
+    def joined(
+        self, snapshot: Snapshot, worded: Sequence[Worded], found: Sequence[Found]
+    ) -> list[BothLanes]:
+        """Returns what both lanes found, given rows of both for each question."""
+        parts = zip(self.words.terms, worded, found, strict=True)
+        return [_completed(snapshot, *part) for part in parts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,28 +271,17 @@ def is_small_lookup(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filte
 
 
 def _completed(
-    snapshot: Snapshot,
-    terms: Mapping[str, float],
-    vector: NDArray[np.float32],
-    keyword: Found,
-    near: Found,
+    snapshot: Snapshot, terms: Mapping[str, float], worded: Worded, near: Found
 ) -> BothLanes:
-    """Has each lane score what only the other one found."""
+    """Gives each lane the scores of what only the other one found."""
+    keyword = worded.found
     by_terms, by_vector = hits(snapshot, keyword), hits(snapshot, near)
-    rest, similar = {}, {}
+    theirs, mine = set(near.rows.tolist()), set(keyword.rows.tolist())
+    scored = zip(by_terms, keyword.rows.tolist(), worded.similar.tolist(), strict=True)
+    similar = {hit.passage_id: s for hit, row, s in scored if row not in theirs and s == s}  # noqa: PLR0124 - NaN is not
+    rest = {}
     if terms:
-        at = _missing(near, keyword)
+        at = [i for i, row in enumerate(near.rows.tolist()) if row not in mine]
         scores = snapshot.score_text(terms, near.rows[at]).tolist()
         rest = {by_vector[i].passage_id: score for i, score in zip(at, scores, strict=True)}
-    if len(keyword.rows):
-        at = _missing(keyword, near)
-        at = list(compress(at, snapshot.has_vector(keyword.rows[at]).tolist()))
-        scores = snapshot.score_vector(vector, keyword.rows[at]).tolist()
-        similar = {by_terms[i].passage_id: score for i, score in zip(at, scores, strict=True)}
     return BothLanes(LaneResult(by_terms, rest), LaneResult(by_vector, similar))
-
-
-def _missing(found: Found, other: Found) -> list[int]:
-    """Returns which of the rows found, by position, the other lane has not found."""
-    there = set(other.rows.tolist())
-    return [i for i, row in enumerate(found.rows.tolist()) if row not in there]
