@@ -82,7 +82,6 @@ def batch(keys: Sequence[int], entries: Sequence[Entry]) -> Batch:
         terms=[e.terms for e in entries],
         vectors=vectors.reshape(len(entries), DIMENSION) if has_vector.any() else None,
         has_vector=has_vector,
-        payload=[(e.id, e.group) for e in entries],
     )
 
 
@@ -332,7 +331,6 @@ def test_a_reader_keeps_its_state_while_others_write() -> None:
             snapshot.ids(rows),
             snapshot.keys(rows).tolist(),
             snapshot.document_ids(rows),
-            snapshot.payload(rows),
             snapshot.find(["p0003", "q0003"]).tolist(),
             snapshot.vectors_of(rows).tolist(),
             snapshot.document_rows(["doc-p0007", "doc-q0001"]).tolist(),
@@ -356,7 +354,7 @@ def test_passages_are_found_by_id_key_and_document() -> None:
     model.write([Entry("p0003", {"z": 1}, None, 9)], [3, 4])
     snapshot = model.engine.snapshot
     rows = snapshot.find(["p0003", "p0004", "p0005", "nothing", "\ud800", "p0003"])
-    assert snapshot.payload(rows[[0, 2]]) == [("p0003", 9), ("p0005", model.entries[5].group)]
+    assert snapshot.ids(rows[[0, 2]]) == ["p0003", "p0005"]
     assert rows[[1, 3, 4]].tolist() == [-1, -1, -1]
     assert rows[0] == rows[5]
     assert snapshot.find_keys([30, 3, 5, 99, -1]).tolist() == [rows[0], -1, rows[2], -1, -1]
@@ -435,7 +433,6 @@ FIELDS = (
     "terms",
     "vectors",
     "has_vector",
-    "payload",
 )
 
 

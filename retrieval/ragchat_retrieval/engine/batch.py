@@ -52,9 +52,6 @@ class Batch:
     has_vector: NDArray[np.bool_] | None = None
     """Which rows of `vectors` count; None means all."""
 
-    payload: Sequence[object] | None = None
-    """Anything the caller wants back by row; None keeps none."""
-
     @classmethod
     def of_passages(
         cls,
@@ -64,7 +61,6 @@ class Batch:
         *,
         vectors: NDArray[np.float32] | None = None,
         has_vector: NDArray[np.bool_] | None = None,
-        payload: Sequence[object] | None = None,
     ) -> Batch:
         """Makes a batch of passages."""
         return cls(
@@ -77,7 +73,6 @@ class Batch:
             terms=terms,
             vectors=vectors,
             has_vector=has_vector,
-            payload=payload,
         )
 
     def __len__(self) -> int:

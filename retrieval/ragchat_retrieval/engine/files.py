@@ -246,7 +246,6 @@ def _snapshot(arrays: Mapping[str, NDArray[Any]]) -> Snapshot:
         all_keys=arrays["keys"],
         lengths=arrays["lengths"],
         alive=np.ones(rows, np.bool_),
-        payloads=np.empty(0, np.object_),
         live=rows,
         total=int(arrays["lengths"].sum()),
     )

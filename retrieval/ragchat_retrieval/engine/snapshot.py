@@ -59,9 +59,6 @@ class Snapshot:
     alive: NDArray[np.bool_]
     """Which rows are there."""
 
-    payloads: NDArray[np.object_]
-    """Payload of each row; shorter than the rows if no later row has one."""
-
     live: int
     """Passages that are there."""
 
@@ -162,11 +159,6 @@ class Snapshot:
         """Returns the document ids of rows."""
         column = self.columns.codes("document_id")
         return [] if column is None else column[0].get(column[1][rows])
-
-    def payload(self, rows: NDArray[np.int64]) -> list[object]:
-        """Returns the payload of rows; None where there is none."""
-        held = len(self.payloads)
-        return [self.payloads[row] if row < held else None for row in rows.tolist()]
 
     def has_vector(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Says which rows have a vector."""

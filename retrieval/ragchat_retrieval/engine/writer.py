@@ -76,14 +76,13 @@ class Engine:
         gone = now.alive & ~alive[: now.rows]
         total = now.total - int(now.lengths[gone].sum())
         segments, columns, matrix = now.segments, now.columns, now.matrix
-        keys, lengths, payloads = now.all_keys, now.lengths, now.payloads
+        keys, lengths = now.all_keys, now.lengths
         if add is not None:
             segment, added = Segment.of(add, now.rows, now.vocabulary)
             matrix = self._matrix.appended(matrix, len(add), add.vectors, add.has_vector)
             columns = columns.appended(add)
             keys = self._keys.extended(now.rows, np.asarray(add.keys, np.int64))
             lengths = self._lengths.extended(now.rows, added)
-            payloads = self._with_payloads(add)
             alive = np.concatenate([alive, np.ones(len(add), np.bool_)])
             total += int(added.sum())
             segments = tidied((*segments, segment))
@@ -95,7 +94,6 @@ class Engine:
             all_keys=keys,
             lengths=lengths,
             alive=alive,
-            payloads=payloads,
             live=int(np.count_nonzero(alive)),
             total=total,
         )
@@ -128,7 +126,6 @@ class Engine:
     def _adopt(self, snapshot: Snapshot) -> None:
         self._keys = Growing(snapshot.all_keys)
         self._lengths = Growing(snapshot.lengths)
-        self._payloads = Growing(snapshot.payloads)
         self._matrix = MatrixWriter(snapshot.matrix)
         self._snapshot = snapshot
 
@@ -160,14 +157,6 @@ class Engine:
         alive[rows[rows >= 0]] = False
         return alive
 
-    def _with_payloads(self, add: Batch) -> NDArray[np.object_]:
-        now = self._snapshot
-        if add.payload is None:
-            return now.payloads
-        fresh = np.empty(now.rows - len(now.payloads) + len(add), np.object_)
-        fresh[len(fresh) - len(add) :] = np.fromiter(add.payload, np.object_, len(add))
-        return self._payloads.extended(len(now.payloads), fresh)
-
 
 def _empty(*, quantized: bool) -> Snapshot:
     return Snapshot(
@@ -178,7 +167,6 @@ def _empty(*, quantized: bool) -> Snapshot:
         all_keys=np.zeros(0, np.int64),
         lengths=np.zeros(0, np.int32),
         alive=np.zeros(0, np.bool_),
-        payloads=np.empty(0, np.object_),
         live=0,
         total=0,
     )
@@ -206,7 +194,6 @@ def _compacted(now: Snapshot) -> Snapshot:
         all_keys=now.all_keys[kept],
         lengths=now.lengths[kept],
         alive=np.ones(len(kept), np.bool_),
-        payloads=now.payloads[kept[kept < len(now.payloads)]],
         live=len(kept),
         total=now.total,
     )

@@ -7,7 +7,6 @@ goes away. Writes take turns under a lock; reads work on an immutable state and 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from ragchat_retrieval.stores.memory_corpus import (
     Shared,
     State,
     documents_of,
-    packed,
+    owners_of,
     passages_of,
     remove_documents,
     replace_documents,
@@ -139,7 +138,7 @@ class MemoryStore(EngineLanes):
 
         def work(corpus: Corpus) -> int:
             entries = documents_of(None, corpus.state, scope)
-            return remove_documents(corpus, [e for e in entries if e.document.source == source])
+            return remove_documents(corpus, [e for e in entries if e.bare.source == source])
 
         return await self._write(work, small=self._state().snapshot.rows <= SMALL_TESTS)
 
@@ -167,11 +166,7 @@ class MemoryStore(EngineLanes):
 
     async def repair(self) -> None:
         """Gives back the memory of removed passages; nothing else can need repair."""
-
-        def work(corpus: Corpus) -> None:
-            corpus.state = replace(corpus.state, snapshot=corpus.engine.compact())
-
-        await self._write(work, small=False)
+        await self._write(Corpus.compact, small=False)
 
     async def aclose(self) -> None:
         """Forgets everything; closing twice is no error."""
@@ -183,7 +178,7 @@ class MemoryStore(EngineLanes):
     async def document_ids(self, *, scope: Filter) -> list[str]:
         """Returns all document ids in ascending order."""
         entries = await self._documents(None, scope)
-        return sorted(entry.document.id for entry in entries)
+        return sorted(entry.id for entry in entries)
 
     async def document(self, document_id: str, *, scope: Filter) -> Document | None:
         """Returns a document with its text, or None."""
@@ -195,14 +190,15 @@ class MemoryStore(EngineLanes):
     ) -> dict[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""
         entries = await self._documents(document_ids, scope)
-        return {entry.document.id: entry.fingerprint for entry in entries}
+        return {entry.id: entry.fingerprint for entry in entries}
 
     async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> dict[str, Passage]:
         """Returns the known ones among these passages, by id."""
-        snapshot = self._state().snapshot
+        state = self._state()
+        snapshot = state.snapshot
 
         def work() -> dict[str, Passage]:
-            return passages_of(snapshot, visible(snapshot, passage_ids, scope).rows)
+            return passages_of(state, visible(snapshot, passage_ids, scope).rows)
 
         return await _work(work, small=is_small_lookup(snapshot, passage_ids, scope))
 
@@ -210,19 +206,19 @@ class MemoryStore(EngineLanes):
         self, document_id: str, ordinal: int, n: int, *, scope: Filter
     ) -> list[Passage]:
         """Returns the passages at ordinals ``ordinal − n … ordinal + n``, in order."""
-        snapshot = self._state().snapshot
+        state = self._state()
+        snapshot = state.snapshot
 
         def work() -> list[Passage]:
             rows = snapshot.document_rows([document_id])
             mask = snapshot.mask(scope)
             rows = rows if mask is None else rows[mask.flags[rows]]
+            keys = snapshot.keys(rows)
             near = [
                 abs(entry.ordinal(key) - ordinal) <= n
-                for entry, key in zip(
-                    packed(snapshot, rows), snapshot.keys(rows).tolist(), strict=True
-                )
+                for entry, key in zip(owners_of(state, keys), keys.tolist(), strict=True)
             ]
-            found = passages_of(snapshot, rows[np.array(near, np.bool_)]).values()
+            found = passages_of(state, rows[np.array(near, np.bool_)]).values()
             return sorted(found, key=lambda passage: (passage.ordinal, passage.id))
 
         return await _work(work, small=snapshot.mask_cost(scope) <= SMALL_TESTS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,16 +17,17 @@ from ragchat_retrieval.errors import (
     StoreClosed,
     UnknownCorpus,
 )
+from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.stores.archive import Archive, Archivist
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
-from ragchat_retrieval.stores.packed import PackedDocument, Sharing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
+    from ragchat_retrieval.stores.packed import PackedDocument
     from ragchat_retrieval.values import Passage, Revision
 
 NAME: Final = "memory"
@@ -36,6 +38,7 @@ class State:
     """What a corpus is at one moment."""
 
     snapshot: Snapshot
+    archive: Archive
     identity: Identity | None = None
     revision: int = 0
     written: bool = False
@@ -49,23 +52,40 @@ class Corpus:
     """Whether vectors are kept as int8."""
 
     engine: Engine = field(init=False)
+    archivist: Archivist = field(init=False)
     lock: threading.Lock = field(default_factory=threading.Lock)
     state: State = field(init=False)
     next_key: int = 0
 
     def __post_init__(self) -> None:
-        self.engine = Engine(quantized=self.quantized)
-        self.state = State(self.engine.snapshot)
+        self._start(revision=0, written=False)
 
-    def publish(self, snapshot: Snapshot, identity: Identity | None) -> None:
+    def publish(self, snapshot: Snapshot, archive: Archive, identity: Identity | None) -> None:
         """Makes a new state the current one."""
-        self.state = State(snapshot, identity, self.state.revision + 1, written=True)
+        self.state = State(snapshot, archive, identity, self.state.revision + 1, written=True)
+        if archive.is_wasteful:
+            with suppress(MemoryError):  # the write is done; the next one tries again
+                self.state = replace(self.state, archive=self._put_together(self.state))
+
+    def compact(self) -> None:
+        """Gives back what removed documents take."""
+        archive = self._put_together(self.state)
+        self.state = replace(self.state, snapshot=self.engine.compact(), archive=archive)
 
     def forget(self, *, written: bool) -> None:
         """Removes everything; the revision goes on, so that nothing derived passes for current."""
-        self.engine = Engine(quantized=self.quantized)
-        revision = self.state.revision + 1
-        self.state = State(self.engine.snapshot, None, revision, written)
+        self._start(revision=self.state.revision + 1, written=written)
+
+    def _start(self, *, revision: int, written: bool) -> None:
+        self.engine, self.archivist = Engine(quantized=self.quantized), Archivist()
+        empty = self.archivist.empty
+        self.state = State(self.engine.snapshot, empty, revision=revision, written=written)
+
+    def _put_together(self, state: State) -> Archive:
+        keys = state.snapshot.keys(state.snapshot.live_rows())
+        numbers = np.unique(state.archive.numbers(keys))
+        self.archivist, archive = Archivist.compacted(state.archive, numbers)
+        return archive
 
 
 @dataclass(slots=True, eq=False)
@@ -92,28 +112,30 @@ class Shared:
         return _NOTHING if corpus is None else corpus.state
 
 
-_NOTHING = State(Engine().snapshot)
+_NOTHING = State(Engine().snapshot, Archivist().empty)
 
 
-def packed(snapshot: Snapshot, rows: NDArray[np.int64]) -> list[PackedDocument]:
-    """Returns the document of each row."""
-    return cast("list[PackedDocument]", snapshot.payload(rows))
-
-
-def passages_of(snapshot: Snapshot, rows: NDArray[np.int64]) -> dict[str, Passage]:
+def passages_of(state: State, rows: NDArray[np.int64]) -> dict[str, Passage]:
     """Rebuilds the passages of rows, by id."""
-    columns = (snapshot.ids(rows), snapshot.keys(rows).tolist(), packed(snapshot, rows))
+    snapshot = state.snapshot
+    keys = snapshot.keys(rows)
+    columns = (snapshot.ids(rows), keys.tolist(), owners_of(state, keys))
     return {id_: entry.passage(key, id_) for id_, key, entry in zip(*columns, strict=True)}
+
+
+def owners_of(state: State, keys: NDArray[np.int64]) -> list[PackedDocument]:
+    """Returns the document of each of these passages, by engine keys."""
+    return state.archive.documents(state.archive.numbers(keys))
 
 
 def documents_of(
     rows: NDArray[np.int64] | None, state: State, scope: Filter
 ) -> list[PackedDocument]:
     """Returns the documents, each once, that these rows belong to and that the scope shows."""
-    snapshot = state.snapshot
-    payload = packed(snapshot, snapshot.live_rows() if rows is None else rows)
-    distinct: Iterable[PackedDocument] = {id(entry): entry for entry in payload}.values()
-    return [entry for entry in distinct if not scope or scope.matches_document(entry.document)]
+    snapshot, archive = state.snapshot, state.archive
+    numbers = archive.numbers(snapshot.keys(snapshot.live_rows() if rows is None else rows))
+    entries = archive.documents(np.unique(numbers))
+    return [entry for entry in entries if not scope or scope.matches_document(entry.bare)]
 
 
 def replace_documents(
@@ -135,21 +157,23 @@ def replace_documents(
     snapshot = state.snapshot
     agreed = agreed_identity(state.identity, identity, revisions, store=NAME)
     removed = snapshot.document_rows([revision.document.id for revision in revisions])
-    if scope:
-        for entry in packed(snapshot, removed):
-            if not scope.matches_document(entry.document):
-                raise ScopeViolation(document_id=entry.document.id)
+    old = documents_of(removed, state, Filter())
+    for entry in old:
+        if scope and not scope.matches_document(entry.bare):
+            raise ScopeViolation(document_id=entry.id)
     if expected:
-        entries = packed(snapshot, snapshot.document_rows(expected))
-        check_expected(expected, {e.document.id: e.fingerprint for e in entries}, store=NAME)
-    batch = _batch(corpus.next_key, revisions)
+        entries = documents_of(snapshot.document_rows(expected), state, Filter())
+        check_expected(expected, {e.id: e.fingerprint for e in entries}, store=NAME)
+    written = [revision for revision in revisions if revision.passages]
+    batch = _batch(corpus.next_key, written)
     owned = snapshot.find(batch.ids)
     taken = np.flatnonzero((owned >= 0) & ~np.isin(owned, removed))
     if len(taken):
         raise PassageIDConflict(batch.ids[int(taken[0])], store=NAME)
+    archive = corpus.archivist.appended(state.archive, written, corpus.next_key)
     after = corpus.engine.apply(add=batch, remove=removed)
     corpus.next_key += len(batch)
-    corpus.publish(after, agreed)
+    corpus.publish(after, archive.without(old), agreed)
 
 
 def swap(
@@ -168,6 +192,7 @@ def swap(
         raise CorpusChanged(names[0], store=NAME)
     revision = 1 + max(mine.state.revision, theirs.state.revision)
     mine.engine, theirs.engine = theirs.engine, mine.engine
+    mine.archivist, theirs.archivist = theirs.archivist, mine.archivist
     mine.next_key, theirs.next_key = theirs.next_key, mine.next_key
     states = replace(theirs.state, revision=revision), replace(mine.state, revision=revision)
     mine.state, theirs.state = states
@@ -177,22 +202,20 @@ def remove_documents(corpus: Corpus, entries: Collection[PackedDocument]) -> int
     """Removes documents and returns how many these are."""
     if entries:
         keys = [key for e in entries for key in range(e.first_key, e.first_key + e.size)]
-        corpus.publish(corpus.engine.apply(remove_keys=keys), corpus.state.identity)
+        state = corpus.state
+        after = corpus.engine.apply(remove_keys=keys)
+        corpus.publish(after, state.archive.without(entries), state.identity)
     return len(entries)
 
 
 def _batch(first_key: int, revisions: Sequence[Revision]) -> Batch:
-    payload: list[PackedDocument] = []
     passages: list[Passage] = []
     terms: list[Mapping[str, int]] = []
     vectors: list[NDArray[np.float32]] = []
     has_vector: list[bool] = []
-    sharing = Sharing()
     dimension = next((r.vectors.shape[1] for r in revisions if r.vectors is not None), None)
     for revision in revisions:
         size = len(revision.passages)
-        packed = PackedDocument.of(revision, first_key + len(passages), sharing)
-        payload += [packed] * size
         passages += revision.passages
         terms += revision.terms or ()
         has_vector += [revision.vectors is not None] * size
@@ -206,5 +229,4 @@ def _batch(first_key: int, revisions: Sequence[Revision]) -> Batch:
         terms,
         vectors=np.concatenate(vectors) if vectors else None,
         has_vector=np.array(has_vector, np.bool_),
-        payload=payload,
     )
