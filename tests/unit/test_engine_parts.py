@@ -57,18 +57,35 @@ def test_a_vocabulary_numbers_terms_once() -> None:
     assert vocabulary.assign(["c"]).tolist() == [2]
 
 
-@pytest.mark.parametrize("count", [3, 30_000])
-def test_a_vocabulary_goes_on_from_a_table(count: int) -> None:
-    """Few new terms are looked up in the table, many make it load; ids are the same."""
+def test_a_vocabulary_goes_on_from_a_table() -> None:
     table, ids = Vocabulary().table()
     assert (len(table), len(ids)) == (0, 0)
     vocabulary = Vocabulary(StringTable.of(["x", "y"]), np.array([7, 3], np.int32))
     assert vocabulary.lookup(["y", "x", "z"]).tolist() == [3, 7, -1]
-    terms = ["y", "new", "x"] * (count // 3)
-    assert vocabulary.assign(terms).tolist()[:3] == [3, 8, 7]
+    assert vocabulary.assign(["y", "new", "x", "new"]).tolist() == [3, 8, 7, 8]
     assert vocabulary.lookup(["y", "x", "new", "z"]).tolist() == [3, 7, 8, -1]
     table, ids = vocabulary.table()
     assert dict(zip(table.all(), ids.tolist(), strict=True)) == {"x": 7, "y": 3, "new": 8}
+
+
+def test_a_vocabulary_numbers_many_terms_as_few() -> None:
+    """Whether a term stands in the dict or in the table, and however often it moved there."""
+    vocabulary = Vocabulary()
+    expected: dict[str, int] = {}
+    random = np.random.default_rng(1)
+    for size in (20_000, 20_000, 10, 90_000, 5_000):
+        terms = [f"t{n}" for n in random.integers(0, 100_000, size).tolist()]
+        ids = [expected.setdefault(term, len(expected)) for term in terms]
+        assert vocabulary.assign(terms).tolist() == ids
+        assert vocabulary.lookup([*terms[:99], "new"]).tolist() == [*ids[:99], -1]
+    half = np.arange(0, len(expected), 3, dtype=np.int32)
+    pruned = vocabulary.pruned(half)
+    assert pruned.lookup([*expected]).tolist() == [
+        -1 if id_ % 3 else id_ for id_ in expected.values()
+    ]
+    assert pruned.assign(["new", "newer"]).tolist() == [len(expected), len(expected) + 1]
+    table, ids_of = vocabulary.table()
+    assert dict(zip(table.all(), ids_of.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize("again", [{"new": 8}, {"x": 9, "new": 8}])

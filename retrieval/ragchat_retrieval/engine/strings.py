@@ -132,20 +132,23 @@ class StringTable:
 
 EMPTY = StringTable.of(())
 
-_LOADED_BEYOND = 20_000
-"""Distinct terms of a write beyond which a vocabulary from a file is read whole."""
+_MOST_OWN = 2**15
+"""Terms in the dict beyond which it goes into the table, which takes a sixth of the memory."""
 
 
 class Vocabulary:
     """Terms and their ids. Grows at its end; readers of older states see ids without postings.
 
+    Most terms stand in a table. A dict before it holds the newest, and those of the table that
+    lately were written again, which are most of what the next write has.
+
     Args:
-        base: A table from a file to start from; its positions index `base_ids`.
+        base: A table to start from; its positions index `base_ids`.
         base_ids: Their ids.
         named: Whether the ids are the caller's, who may use any of them again.
     """
 
-    __slots__ = ("_next", "_parts", "named")
+    __slots__ = ("_next", "_parts", "_tabled", "named")
 
     def __init__(
         self,
@@ -156,14 +159,15 @@ class Vocabulary:
     ) -> None:
         ids = np.zeros(0, np.int32) if base_ids is None else base_ids
         # Replaced as one, so that a reader finds a term in the table or in the dict.
-        self._parts = _Parts(_Assigned(self), base, ids)
-        self._next = int(ids.max()) + 1 if len(ids) else 0
+        self._parts = _Parts({}, base, ids)
+        # Ids that were assigned ascend: those below this are in the table.
+        self._next = self._tabled = int(ids.max()) + 1 if len(ids) else 0
         self.named = named
 
     def lookup(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """Returns the ids of terms, −1 for unknown ones."""
         own, base, base_ids = self._parts
-        found = np.array([dict.get(own, term, -1) for term in terms], np.int64)
+        found = np.array([own.get(term, -1) for term in terms], np.int64)
         if len(base):
             missing = np.flatnonzero(found < 0)
             at = base.first([_utf8(terms[position]) for position in missing.tolist()])
@@ -172,15 +176,29 @@ class Vocabulary:
 
     def assign(self, terms: Sequence[str]) -> NDArray[np.int32]:
         """Returns the ids of terms, giving new ids to unknown ones."""
-        if len(terms) > _LOADED_BEYOND:
-            self._load()
-        return np.fromiter(map(self._parts.own.__getitem__, terms), np.int32, len(terms))
+        own, base, base_ids = self._parts
+        new = [term for term in dict.fromkeys(terms) if term not in own]
+        if len(base) and new:
+            at = base.first([_utf8(term) for term in new])
+            known = np.flatnonzero(at >= 0)
+            own.update(
+                zip([new[n] for n in known.tolist()], base_ids[at[known]].tolist(), strict=True)
+            )
+            new = [new[n] for n in np.flatnonzero(at < 0).tolist()]
+        own.update(zip(new, range(self._next, self._next + len(new)), strict=True))
+        self._next += len(new)
+        ids = np.fromiter(map(own.__getitem__, terms), np.int32, len(terms))
+        if len(own) > _MOST_OWN:
+            self.table()
+        return ids
 
     def name(self, names: Mapping[str, int]) -> None:
         """Takes ids that the caller has given to terms."""
         self.named = True
         self._parts.own.update(names)
         self._next = max(self._next, max(names.values(), default=-1) + 1)
+        if len(self._parts.own) > _MOST_OWN:
+            self.table()
 
     def pruned(self, used: NDArray[np.int32]) -> Vocabulary:
         """Returns a vocabulary of only these ids, or itself if most are used or the caller's own.
@@ -188,51 +206,31 @@ class Vocabulary:
         Args:
             used: Ids that occur, ascending.
         """
-        if self.named or len(self._parts.own) + len(self._parts.base) <= 2 * len(used) + 1024:
+        if self.named:
             return self
-        self._load()
-        occurs = set(used.tolist())
-        result = Vocabulary()
-        own = self._parts.own
-        result._parts.own.update((term, id_) for term, id_ in own.items() if id_ in occurs)
-        result._next = self._next  # ids are never given twice
+        names, ids = self.table()
+        if len(names) <= 2 * len(used) + 1024:
+            return self
+        kept = np.flatnonzero(np.isin(ids, used))
+        result = Vocabulary(names.take(kept), ids[kept])
+        result._next = result._tabled = self._next  # ids are never given twice
         return result
 
     def table(self) -> tuple[StringTable, NDArray[np.int32]]:
-        """Returns all terms with their ids, for a file.
-
-        Terms that the caller named are kept in this form from now on: only readers ask for them, a
-        few at a time, and it takes a sixth of the memory.
-        """
+        """Puts all terms into the table, and returns it with their ids."""
         own, base, base_ids = self._parts
-        if (base.first([_utf8(term) for term in own]) >= 0).any():  # the dict knows better
-            self._load()
-            own, base, base_ids = self._parts
-        names, ids = StringTable.of(list(own)), np.fromiter(own.values(), np.int32, len(own))
-        if len(base):
-            names, ids = StringTable.joined([base, names]), np.concatenate([base_ids, ids])
-        if self.named:
-            self._parts = _Parts(_Assigned(self), names, ids)
-        return names, ids
-
-    def _load(self) -> None:
-        """Moves what the file holds into the dict, which is faster to ask and costs more memory."""
-        own, base, base_ids = self._parts
-        if len(base):
-            whole = _Assigned(self)
-            whole.update(zip(base.all(), base_ids.tolist(), strict=True))
-            whole.update(own)
-            self._parts = _Parts(whole, EMPTY, base_ids[:0])
-
-    def new_id(self, term: str) -> int:
-        """Returns the id of a term that was not asked for yet, from the file or a new one."""
-        _, base, base_ids = self._parts
-        if len(base):
-            at = int(base.first([term.encode()])[0])
-            if at >= 0:
-                return int(base_ids[at])
-        self._next += 1
-        return self._next - 1
+        if not self.named:
+            own = {term: id_ for term, id_ in own.items() if id_ >= self._tabled}
+        elif (base.first([_utf8(term) for term in own]) >= 0).any():  # the dict knows better
+            own = dict(zip(base.all(), base_ids.tolist(), strict=True)) | own
+            base, base_ids = EMPTY, base_ids[:0]
+        if own:
+            base = StringTable.joined([base, StringTable.of(list(own))])
+            ids = np.fromiter(own.values(), np.int32, len(own))
+            base_ids = settled(np.concatenate([base_ids, ids]))
+        self._parts = _Parts({}, base, base_ids)
+        self._tabled = self._next
+        return base, base_ids
 
 
 def _utf8(text: str) -> bytes:
@@ -240,23 +238,9 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-class _Assigned(dict[str, int]):
-    """A dict that numbers what it does not know; `dict.get` still answers for readers."""
-
-    __slots__ = ("_vocabulary",)
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self._vocabulary = vocabulary
-
-    def __missing__(self, term: str) -> int:
-        self[term] = id_ = self._vocabulary.new_id(term)
-        return id_
-
-
 class _Parts(NamedTuple):
     """Where a vocabulary has its terms; what the dict says of one counts."""
 
-    own: _Assigned
+    own: dict[str, int]
     base: StringTable
     base_ids: NDArray[np.int32]
