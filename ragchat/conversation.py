@@ -192,6 +192,9 @@ def recent_history(history: Sequence[Foreign], *, max_tokens: int, count: TokenC
         count: Counts them.
     """
     spoken = [message for message in history if read(message, "role") in _SPEAKERS]
+    whole = clean_query(render_history(spoken))
+    if within(whole, max_tokens, count):  # most often
+        return whole
     # A last answer that is too long by itself would hide the questions before it.
     asked = [message for message in spoken if read(message, "role") == "user"]
     for messages in (spoken, asked):

@@ -28,7 +28,7 @@ def mark_for(content: str, *, digits: int = 6) -> str:
         length = digits + _MORE_DIGITS * (attempt // _TRIES_OF_ONE_LENGTH)
         digest = hashlib.sha256(b"%d:%b" % (attempt, data)).digest()
         mark = f"{int.from_bytes(digest, 'big') % 10**length:0{length}d}"
-        if mark not in content and mark not in squeezed:
+        if mark not in squeezed:
             return mark
     raise AssertionError  # pragma: no cover - the counter does not end
 

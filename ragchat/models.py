@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragchat.access import read
 from ragchat.replies import reply_text
+from ragchat.request import owned
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.policy import model_call
 from ragchat_retrieval.retry import Retries, retried
@@ -128,4 +129,4 @@ class ChatModel:
                     "schema": copy.deepcopy(dict(schema)),
                 },
             }
-        return {**kwargs, **copy.deepcopy(dict(self.params))}
+        return {**kwargs, **owned(self.params)}

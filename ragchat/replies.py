@@ -105,6 +105,8 @@ def strip_reasoning(text: str) -> str:
     A block at the head of the text that never ends is all of it. An end without a beginning, as
     from chat templates that open the block themselves, takes everything before it.
     """
+    if "<" not in text:
+        return text
     kept: list[str] = []
     position = 0
     while opening := _BLOCK_OPENS.search(text, position):

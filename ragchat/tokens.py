@@ -105,6 +105,8 @@ def checked_count(tokens: object, giver: str) -> int:
     Raises:
         InvalidContextBudget: It is no integer of 0 or more.
     """
+    if type(tokens) is int and tokens >= 0:
+        return tokens
     if inspect.iscoroutine(tokens):
         tokens.close()
     if not isinstance(tokens, SupportsIndex) or isinstance(tokens, bool):

@@ -11,7 +11,7 @@ import logging
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 
 from ragchat_retrieval.trace import (
     Degradation,
@@ -76,6 +76,15 @@ class Meter:
         self.captures = captures
         self.content: dict[str, object] = {}
         """Texts for an observer that captures them; they never get into the trace."""
+
+    def used(self) -> dict[str, Any]:
+        """Returns what was added up, by the names of `ModelCall`."""
+        return {
+            "items": self.items,
+            "requests": self.requests,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+        }
 
     def add(self, *, input_tokens: object = None, output_tokens: object = None) -> None:
         """Adds tokens as a provider's usage says; what is no count is not known."""
@@ -178,17 +187,14 @@ class TraceRecorder:
         outcome: Outcome = "failed"
         ending: dict[str, object] = {}
         try:
-            with self.observed(operation, facts, ending):
-                try:
-                    yield meter
-                finally:
-                    ending |= {
-                        "items": meter.items,
-                        "requests": meter.requests,
-                        "input_tokens": meter.input_tokens,
-                        "output_tokens": meter.output_tokens,
-                        **meter.content,
-                    }
+            if self._observer is None:
+                yield meter
+            else:
+                with self.observed(operation, facts, ending):
+                    try:
+                        yield meter
+                    finally:
+                        ending |= {**meter.used(), **meter.content}
             outcome = "ok"
         finally:
             _call.reset(current)
@@ -200,10 +206,7 @@ class TraceRecorder:
                     started=start - self._began,
                     seconds=time.perf_counter() - start,
                     outcome=outcome,
-                    items=meter.items,
-                    requests=meter.requests,
-                    input_tokens=meter.input_tokens,
-                    output_tokens=meter.output_tokens,
+                    **meter.used(),
                 )
             )
 

@@ -360,6 +360,8 @@ def indexed_text(passage: Passage) -> str:
 
     A title that the text already begins with is not repeated.
     """
+    if not (passage.title or passage.headings):
+        return passage.text
     above = [passage.title or "", *passage.headings]
     head = [line for line in dict.fromkeys(part.strip() for part in above) if line]
     body = passage.text
