@@ -77,7 +77,7 @@ def _merge(made: dict[str, Any], more: Mapping[str, Any]) -> None:
         before = made.get(name)
         if isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value:
             made[name] = {**before, **value}
-        elif name == "include" and isinstance(before, list):
+        elif name == "include" and isinstance(before, list) and isinstance(value, list):
             made[name] = [*before, *value]
         elif name in made:
             raise InvalidRequest(f"{name} is given twice, in the words of both APIs")

@@ -273,6 +273,7 @@ def test_words_of_the_responses_api_join_those_that_are_moved():
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         {"tools": [{"type": "function"}]},
         {"tool_choice": 3},
+        {"logprobs": True, "include": True},
     ],
     ids=str,
 )
