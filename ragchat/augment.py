@@ -19,7 +19,7 @@ from ragchat.packing import pack
 from ragchat.prompts import Prompt
 from ragchat.tokens import TokenCounter, checked_counter, counted, counter_of
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.stages import beside
+from ragchat_retrieval.stages import beside, is_async_callable
 from ragchat_retrieval.tokens import counts_at_once
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class ContextualAugmenter:
     Raises:
         InvalidContextBudget: The limit is negative, there is one and no counter, or the counter is
             async or no function.
-        InvalidSetting: `encoding` or `order` is unknown, or a text is blank.
+        InvalidSetting: `encoding` or `order` is unknown, a text is blank, or the formatter is async
+            or no function.
         InvalidPrompt: A template that replaces ours lacks the evidence or the question.
     """
 
@@ -171,8 +172,11 @@ class ContextualAugmenter:
             raise InvalidSetting("order", 'must be "relevance" or "edges"')
         for name in ("instructions", "empty_context_message"):
             text = getattr(self, name)
-            if text is not None and not text.strip():
-                raise InvalidSetting(name, "must not be blank")
+            if text is not None and not (isinstance(text, str) and text.strip()):
+                raise InvalidSetting(name, "must be a text that is not blank, or None")
+        formatter: object = self.formatter
+        if not callable(formatter) or is_async_callable(formatter):
+            raise InvalidSetting("formatter", "must be a function, and not async")
         layout = Prompt.load(
             "augment", required=("evidence", "question"), optional=("encoding", "instructions")
         )

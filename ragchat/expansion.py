@@ -41,8 +41,8 @@ class MultiQueryExpander:
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.n < 0:
-            raise InvalidSetting("n", "must be 0 or more")
+        if type(self.n) is not int or self.n < 0:
+            raise InvalidSetting("n", "must be an integer, 0 or more")
         put = object.__setattr__
         put(self, "n", self.n or DEFAULT_COUNT)
         loaded = Prompt.load(

@@ -49,8 +49,9 @@ class Batching:
 
     def __post_init__(self) -> None:
         for name in ("max_prompt_tokens", "concurrency"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(name, "must be 1 or more")
+            most = getattr(self, name)
+            if type(most) is not int or most < 1:
+                raise InvalidSetting(name, "must be an integer, 1 or more")
 
     async def judge(
         self,

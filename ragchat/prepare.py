@@ -72,8 +72,7 @@ class Preparer:
 
     Raises:
         InvalidFilter: `scope` or `filter` is no filter.
-        InvalidSetting: A stage is not callable, the listener is async, `top_k` or `readmit` is no
-            integer, or the budget or the ledger is none.
+        InvalidSetting: A stage or an option is of the wrong kind, or the listener is async.
     """
 
     retriever: AnyRetriever
@@ -202,10 +201,11 @@ def _check_kinds(preparer: Preparer) -> None:
         raise InvalidSetting("speculative", "must be True or False")
     if preparer.top_k is not None and type(preparer.top_k) is not int:
         raise InvalidSetting("top_k", "must be an integer, or None")
-    if not isinstance(preparer.budget, RequestBudget | None):
-        raise InvalidSetting("budget", "must be a RequestBudget, or None")
-    if not isinstance(preparer.ledger, CitationLedger | None):
-        raise InvalidSetting("ledger", "must be a CitationLedger, or None")
+    for name, kind in (("budget", RequestBudget), ("ledger", CitationLedger)):
+        if not isinstance(getattr(preparer, name), kind | None):
+            raise InvalidSetting(name, f"must be a {kind.__name__}, or None")
+    if not isinstance(preparer.policy, Policy):
+        raise InvalidSetting("policy", "must be a Policy")
     if type(preparer.readmit) is not int or preparer.readmit < 0:
         raise InvalidSetting("readmit", "must be an integer, 0 or more")
 

@@ -41,8 +41,8 @@ class CompressionTransformer:
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.max_history_tokens < 1:
-            raise InvalidSetting("max_history_tokens", "must be 1 or more")
+        if type(self.max_history_tokens) is not int or self.max_history_tokens < 1:
+            raise InvalidSetting("max_history_tokens", "must be an integer, 1 or more")
         loaded = Prompt.load(
             "compress", required=("history", "query"), override=self.prompt or self.model.prompts
         )

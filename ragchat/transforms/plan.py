@@ -55,10 +55,10 @@ class QueryPlanner:
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.variants < 0:
-            raise InvalidSetting("variants", "must be 0 or more")
-        if self.max_history_tokens < 1:
-            raise InvalidSetting("max_history_tokens", "must be 1 or more")
+        if type(self.variants) is not int or self.variants < 0:
+            raise InvalidSetting("variants", "must be an integer, 0 or more")
+        if type(self.max_history_tokens) is not int or self.max_history_tokens < 1:
+            raise InvalidSetting("max_history_tokens", "must be an integer, 1 or more")
         loaded = Prompt.load(
             "plan",
             required=("history", "query", "number"),

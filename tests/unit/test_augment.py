@@ -195,6 +195,9 @@ def test_content_that_is_no_text_is_unsupported_media(rendered):
         {"order": "random"},
         {"instructions": " "},
         {"empty_context_message": ""},
+        {"empty_context_message": 5},
+        {"formatter": None},
+        {"formatter": IdentityAugmenter()},
     ],
 )
 def test_settings_outside_their_range_are_refused_at_construction(settings):

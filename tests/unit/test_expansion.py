@@ -112,8 +112,9 @@ async def test_zero_means_three_and_a_negative_count_is_refused():
     assert expand.n == 3
     await expand(Query("q"))
     assert "3 other wordings" in double.prompts[0]
-    with pytest.raises(InvalidSetting):
-        expander("", -1)
+    for wrong in (-1, 2.5):
+        with pytest.raises(InvalidSetting):
+            expander("", wrong)
 
 
 async def test_the_question_is_in_the_prompt_once_and_as_data():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import threading
 
@@ -256,7 +257,10 @@ async def test_a_failing_batch_cancels_the_others_and_nothing_is_half_applied():
     assert cancelled == [1, 1]
 
 
-@pytest.mark.parametrize("settings", [{"max_prompt_tokens": 0}, {"concurrency": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_prompt_tokens": 0}, {"max_prompt_tokens": math.nan}, {"concurrency": 0}],
+)
 def test_bad_settings_are_refused(settings):
     with pytest.raises(InvalidSetting):
         reranker("", **settings)

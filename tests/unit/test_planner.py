@@ -169,7 +169,9 @@ async def test_bounds_and_context_stay_and_texts_of_single_lanes_go():
     assert query.variants == tuple(VARIANTS)
 
 
-@pytest.mark.parametrize("options", [{"variants": -1}, {"max_history_tokens": 0}])
+@pytest.mark.parametrize(
+    "options", [{"variants": -1}, {"variants": 1.5}, {"max_history_tokens": 0}]
+)
 def test_bad_settings_are_refused(options):
     with pytest.raises(InvalidSetting):
         QueryPlanner(ChatModel(ScriptedChatModel().create, model="m"), **options)

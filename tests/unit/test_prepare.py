@@ -414,6 +414,9 @@ async def test_a_gate_may_answer_as_numpy_does():
         ("on_stage", "print"),
         ("top_k", "3"),
         ("top_k", True),
+        ("policy", 10),
+        ("budget", 8_000),
+        ("ledger", {}),
     ],
 )
 def test_a_stage_or_option_of_the_wrong_kind_is_refused_at_construction(name, value):
