@@ -12,6 +12,7 @@ from ragchat_retrieval.lexical import Analyzer
 _PLAIN = Analyzer(None)
 """Words as they are written: neither stemmed nor without stop words."""
 
+_GROUP = 3
 _NUMBER = re.compile(r"\d(?:[\d.,'\u2019\u00a0\u202f]*\d)?")
 _INSIDE = re.compile(r"(?<=[^\W_])[,;'\u2019)]{0,2}[ (-]+([^\W_]+)")
 # English; German, Dutch, Scandinavian; French, Spanish, Italian, Portuguese; Russian.
@@ -50,11 +51,24 @@ class Wording:
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """Returns the numbers of a text by their digits alone: ``1,000`` is ``1.000``; any script's."""
-    return frozenset(
-        "".join(str(unicodedata.decimal(char)) for char in found[0] if char.isdecimal())
-        for found in _NUMBER.finditer(text)
-    )
+    """Returns the numbers of a text in one spelling, those of any script.
+
+    Three digits behind the last mark are a group, since ``1,000`` here is ``1.000`` there; any
+    other number of digits is a fraction, so that 12.5 is not 125. Versions and dates keep their
+    marks.
+    """
+    return frozenset(_spelled(found[0]) for found in _NUMBER.finditer(text))
+
+
+def _spelled(number: str) -> str:
+    digits = (str(unicodedata.decimal(char)) if char.isdecimal() else " " for char in number)
+    *groups, last = "".join(digits).split()
+    if not groups or len(last) == _GROUP:
+        return "".join((*groups, last))
+    if any(len(group) != _GROUP for group in groups[1:]):
+        return ".".join((*groups, last))
+    fraction = last.rstrip("0")
+    return "".join(groups) + (f".{fraction}" if fraction else "")
 
 
 def names_in(text: str) -> list[str]:

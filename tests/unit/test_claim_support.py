@@ -116,6 +116,8 @@ def test_a_sentence_supports_itself_word_for_word(text):
         ("喜欢喝茶", "我喜欢喝茶。", "verbatim"),
         ("A year has 25 leave days.", "All employees get 25 leave days a year.", "strong"),
         ("A year has 30 leave days.", "All employees get 25 leave days a year.", "weak"),
+        ("The small pump weighs 125 kg.", "The small pump weighs 12.5 kg.", "weak"),
+        ("The small pump's weight: 12,50 kg.", "The small pump weighs 12.5 kg.", "strong"),
         ("Unused days expire in June.", "Unused days expire in March.", "weak"),
         ("A year has no leave days.", "All employees get 25 leave days a year.", "weak"),
         ("Ein Jahr hat keine Tage Urlaub.", "Ein Jahr hat 25 Tage Urlaub.", "weak"),
@@ -165,12 +167,18 @@ def test_the_score_of_a_rule_is_the_weighted_mean():
     ("text", "expected"),
     [
         ("1,000 or 1.000 or 1 000", {"1000", "1", "000"}),
-        ("3.5 of 12.", {"35", "12"}),
-        ("v1.2.3, ٢٥ and \uff12\uff15", {"123", "25"}),
+        ("1,234,567 or 1.234.567 or 1'234'567", {"1234567"}),
+        ("1,000.50 or 1.000,5", {"1000.5"}),
+        ("3.5 of 12.", {"3.5", "12"}),
+        ("12,5 or 12.50", {"12.5"}),
+        ("2.0 or 2", {"2"}),
+        ("0.125 and 125", {"0125", "125"}),
+        ("v1.2.3, ٢٥ and \uff12\uff15", {"1.2.3", "25"}),
+        ("12.05.2024", {"12.05.2024"}),
         ("none", set()),
     ],
 )
-def test_numbers_are_compared_by_their_digits(text, expected):
+def test_numbers_are_compared_by_value_however_their_digits_are_grouped(text, expected):
     assert numbers_in(text) == expected
 
 
