@@ -32,7 +32,8 @@ QUERY_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-_JSON = re.compile(r"[{\[]\s*[\"{\[\]}]")
+_JSON = re.compile(r"[{\[]\s*[\"{\[\]}]|\{\s*['\u2018\u201c]\w+['\u2019\u201d]\s*:")
+"""Begins JSON, or what a small model takes for it."""
 
 
 async def ask_for_query(model: ChatModel, prompt: str) -> str:

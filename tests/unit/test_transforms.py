@@ -119,6 +119,8 @@ async def test_the_only_text_of_an_object_is_the_answer_whatever_its_key():
         '["PX-9 valve"]',
         "{}",
         '{"a": "x", "b": "y"}',
+        "{'query': 'PX-9 valve'}",
+        "{\u201cquery\u201d: \u201cPX-9 valve\u201d}",
     ],
 )
 async def test_broken_or_foreign_json_never_becomes_a_query(reply):
