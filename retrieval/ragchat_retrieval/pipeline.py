@@ -107,7 +107,15 @@ class RetrievalPipeline:
         return self._options.top_k
 
     def admits(self, passage: Passage) -> bool:
-        """Says whether a passage lies inside filter and scope of the options and of the source."""
+        """Says whether a passage lies inside filter and scope of the options and of the source.
+
+        One that several corpora read together have found lies in the index if it reads that corpus.
+        """
+        if isinstance(self._source, HybridIndex) and passage.corpus is not None:
+            parts = getattr(self._source.store, "parts", None)
+            stores = [self._source.store] if parts is None else parts()
+            if passage.corpus not in {store.corpus_name for store in stores}:
+                return False
         return may_return(self._source, passage, self._options.filter & self._options.scope)
 
     async def __call__(

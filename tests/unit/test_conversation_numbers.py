@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ragchat
 from ragchat import sync
 from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
 from ragchat.citations import CitationLedger, Citations
@@ -18,7 +19,7 @@ from ragchat_retrieval.caching import cached
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
-from ragchat_retrieval.values import Candidate, Passage
+from ragchat_retrieval.values import Candidate, Document, Passage
 
 A, B, C, D = (
     Passage(text * 4, id=text, document_id=text, metadata={"team": team})
@@ -170,6 +171,21 @@ async def test_nor_is_what_the_retriever_itself_may_not_return(bound, around):
     preparer = Preparer(retriever, ledger=ledger(A, C).cite([1, 2]), readmit=5)
     prepared = await preparer.prepare(messages=[{"role": "user", "content": "q"}])
     assert prepared.retrieval.citations == {1: A, 3: D}
+
+
+async def test_nor_is_what_another_corpus_held():
+    """A ledger may come from a conversation that read more of them."""
+    index = ragchat.quickstart()
+    for name in ("hr", "it"):
+        await index.corpus(name).ingest(Document(name, f"Tea for {name}."))
+    question = {"messages": [{"role": "user", "content": "Tea?"}]}
+    preparer = Preparer(index.corpus(["hr", "it"]).retriever(), ledger=CitationLedger())
+    both = (await preparer.prepare(**question)).retrieval.ledger.cite([1, 2])
+    for names, others in ((["hr", "it"], set()), ("hr", {"it"}), (["it"], {"hr"})):
+        retriever = index.corpus(names).retriever(top_k=0)
+        prepared = await Preparer(retriever, ledger=both, readmit=5).prepare(**question)
+        shown = {passage.corpus for passage in prepared.retrieval.citations.values()}
+        assert shown == {"hr", "it"} - others
 
 
 async def test_several_retrievers_admit_what_any_of_them_does():
