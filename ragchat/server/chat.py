@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -22,7 +23,7 @@ from ragchat.server.streaming import EventStream
 from ragchat.wire.encoding import json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 
     from ragchat.access import Foreign
     from ragchat.prepared import PreparedRequest, PreparedStream
@@ -48,11 +49,11 @@ async def complete(request: Request) -> Response:
     options = body.ragchat or ChatOptions()
     params = {name: value for name, value in raw.items() if name != "ragchat"}
     params["model"] = service.model
-    prepared = await _prepared(service, tenant, params, options)
     if body.stream:
-        include = (body.stream_options or {}).get("include_usage") is True
-        create = _streaming(service, tenant, prepared, usage=include)
-        return await _streamed(service, prepared, create, first=options.sources_event)
+        usage = (body.stream_options or {}).get("include_usage") is True
+        opening = _opened(service, tenant, params, options, usage=usage)
+        return await _streamed(service, opening, first=options.sources_event)
+    prepared = await _prepared(service, tenant, params, options)
     answer = await prepared.call(_calling(service, tenant, prepared))
     return Response(json_bytes(annotated(answer, prepared)), media_type="application/json")
 
@@ -113,71 +114,105 @@ async def _sentences(tenant: Tenant, prepared: PreparedRequest) -> str:
     return answer.text
 
 
-async def _streamed(
-    service: Service, prepared: PreparedRequest, create: Create, *, first: bool
-) -> Response:
-    """Returns the response as soon as the model's server has accepted the request.
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A stream that the model's server has accepted."""
 
-    Until then a refusal keeps its status. A server that says nothing for a while may be thinking
-    already: then the answer begins, and a refusal comes as an event.
+    prepared: PreparedRequest
+    stream: PreparedStream
+    begun: asyncio.Future[Batch | None]
+    """Its first chunks."""
+
+    async def aclose(self) -> None:
+        """Closes it, wherever it is."""
+        self.begun.cancel()
+        await self.stream.aclose()
+
+
+async def _opened(
+    service: Service, tenant: Tenant, params: dict[str, Any], options: ChatOptions, *, usage: bool
+) -> _Opened:
+    """Prepares a request and waits until the model's server has accepted it.
+
+    Raises:
+        Exception: What refused it, as it came.
     """
-    opened, accepted = asyncio.Event(), asyncio.Event()
+    prepared = await _prepared(service, tenant, params, options)
+    create = _streaming(service, tenant, prepared, usage=usage)
+    decided, accepted = asyncio.Event(), asyncio.Event()
 
     async def opening(**params: Any) -> Foreign:
         upstream = await create(**params)
         accepted.set()
-        opened.set()
+        decided.set()
         return upstream
 
-    settings = service.settings
     stream = prepared.stream(opening)
     begun = asyncio.ensure_future(anext(stream, None))
-    begun.add_done_callback(lambda _: opened.set())
+    begun.add_done_callback(lambda _: decided.set())
+    opened = _Opened(prepared, stream, begun)
+    try:
+        await decided.wait()
+        if not accepted.is_set():
+            begun.result()
+    except BaseException:
+        await opened.aclose()
+        raise
+    return opened
+
+
+async def _streamed(
+    service: Service, opened: Coroutine[Any, Any, _Opened], *, first: bool
+) -> Response:
+    """Returns the response as soon as the model's server has accepted the request.
+
+    Until then what refuses it keeps its status. Where that takes longer than the client is left in
+    silence, in whichever stage of preparing or at a model that thinks, the answer begins without
+    it: then comments come, and a refusal comes as an event.
+    """
+    settings = service.settings
+    opening = asyncio.ensure_future(opened)
 
     async def close() -> None:
-        begun.cancel()
-        await stream.aclose()
+        opening.cancel()
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            await opening.result().aclose()
 
     try:
-        await asyncio.wait_for(opened.wait(), settings.heartbeat)
-    except TimeoutError:
-        pass
+        await asyncio.wait([opening], timeout=settings.heartbeat)
+        if opening.done():
+            opening.result()  # raises what refused it
     except BaseException:
         await close()
         raise
-    if begun.done() and not accepted.is_set():
-        begun.result()  # raises what refused it
-    pieces = _pieces(service, prepared, stream, begun, first=first)
+    pieces = _pieces(service, opening, first=first)
     return EventStream(
         pieces, heartbeat=settings.heartbeat, stall=settings.stall_timeout, closing=close
     )
 
 
 async def _pieces(
-    service: Service,
-    prepared: PreparedRequest,
-    stream: PreparedStream,
-    begun: asyncio.Future[Batch | None],
-    *,
-    first: bool,
+    service: Service, opening: asyncio.Future[_Opened], *, first: bool
 ) -> AsyncGenerator[bytes]:
     """Yields the body of a streamed answer."""
-    annotator = Annotator(prepared.retrieval)
-    async with stream as batches:
-        if first:
-            yield event(json_bytes(_sources(service, prepared)))
-        try:
-            batch = await begun
+    try:
+        opened = await opening
+        annotator = Annotator(opened.prepared.retrieval)
+        async with opened.stream as batches:
+            if first:
+                yield event(json_bytes(_sources(service, opened.prepared)))
+            batch = await opened.begun
             if batch is None:
                 raise EmptyResponse("the chat model's stream was empty")  # noqa: TRY301 - one way
             yield _written(annotator.feed(batch))
             async for batch in batches:
                 yield _written(annotator.feed(batch))
-        except Exception as error:  # noqa: BLE001 - the answer has begun: it must say so itself
-            upstream = service.upstream
-            problem = problem_of(error, key="" if upstream is None else upstream.key)
-            yield event(json_bytes(problem.body))
-            return
+    except Exception as error:  # noqa: BLE001 - the answer has begun: it must say so itself
+        upstream = service.upstream
+        problem = problem_of(error, key="" if upstream is None else upstream.key)
+        yield event(json_bytes(problem.body))
+        return
     yield _written([*annotator.finish(), END])
 
 

@@ -13,6 +13,7 @@ import ragchat
 from ragchat.server import KeyFile, ServerSettings, new_key
 from ragchat.server.keys import save_keys
 from ragchat.testing import Failure, Gate, Held, Interrupted, Raw, Reply, Reset, tool_call
+from ragchat_retrieval.errors import StoreUnavailable
 
 LEAVE = ragchat.Document(
     "leave", "Employees get 25 days of paid leave a year.", source="https://example.com/leave"
@@ -308,16 +309,17 @@ async def test_evidence_that_no_budget_holds_is_the_apis_own_error(serve, upstre
 
 
 class Stuck:
-    """A retriever that never ends, and says when it was cancelled."""
+    """A retriever that ends when it is told what it found, and says when it was cancelled."""
 
     def __init__(self):
         self.entered = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.found = asyncio.get_running_loop().create_future()
 
     async def __call__(self, query):
         self.entered.set()
         try:
-            await asyncio.Event().wait()
+            return await self.found
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -366,6 +368,60 @@ async def test_long_silence_is_filled_with_comments_that_clients_skip(serve, ups
     gate.open()
     assert b'"finish_reason":"stop"' in await reader.readuntil(b"[DONE]")
     writer.close()
+
+
+@pytest.fixture
+async def stuck_stream(serve, upstream, index):
+    """A stream whose search is stuck, and which has sent comments meanwhile."""
+    stuck = Stuck()
+    served = await serve(
+        index,
+        ServerSettings(model="m", heartbeat=0.05),
+        upstream,
+        make_preparer=lambda _: ragchat.Preparer(stuck),
+    )
+    reader, writer = await served.post("/v1/chat/completions", {"messages": ASKED, "stream": True})
+    assert b" 200 " in await reader.readline()
+    await reader.readuntil(b": still working\n\n")
+    await reader.readuntil(b": still working\n\n")
+    yield stuck, reader, writer
+    writer.close()
+
+
+async def test_a_slow_search_is_filled_with_comments_too(stuck_stream, upstream):
+    stuck, reader, _ = stuck_stream
+    assert not upstream.requests
+    stuck.found.set_result([])
+    assert b'"finish_reason":"stop"' in await reader.readuntil(b"[DONE]")
+
+
+async def test_an_error_of_a_search_that_was_slow_is_an_event(stuck_stream):
+    """The answer has begun, so that its status cannot say it any more."""
+    stuck, reader, _ = stuck_stream
+    stuck.found.set_exception(StoreUnavailable("the store is away"))
+    rest = (await reader.readuntil(b"0\r\n\r\n")).decode()
+    (event,) = data_of(rest)
+    assert json.loads(event)["error"]["code"] == "store_unavailable"
+
+
+async def test_a_client_that_leaves_a_slow_search_ends_it(stuck_stream, upstream):
+    stuck, _, writer = stuck_stream
+    writer.transport.abort()
+    await asyncio.wait_for(stuck.cancelled.wait(), 1)
+    assert not upstream.requests
+
+
+async def test_an_error_of_a_search_in_time_keeps_its_status(serve, upstream, index):
+    async def away(query):
+        raise StoreUnavailable("the store is away")
+
+    served = await serve(
+        index, model="m", upstream=upstream, make_preparer=lambda _: ragchat.Preparer(away)
+    )
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": True}
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
 
 
 async def test_a_running_stream_is_finished_when_the_server_stops(serve, upstream, index):
