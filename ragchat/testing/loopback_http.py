@@ -191,6 +191,8 @@ class Connection(asyncio.Protocol):
         return True
 
     async def _write(self, data: bytes) -> None:
+        if self._transport.is_closing():  # nobody takes it: asyncio would warn of every piece
+            await asyncio.get_running_loop().create_future()  # until `_respond` notes that
         self._transport.write(data)
         await self._writable.wait()
 
