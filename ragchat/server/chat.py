@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -63,9 +64,10 @@ async def _prepared(
 ) -> PreparedRequest:
     top_k = service.top_k(options.top_k)
     preparer = tenant.preparer.with_options(filter=options.filter, top_k=top_k)
+    fingerprints = partial(tenant.index.store.fingerprints, scope=tenant.scope)
     with service.metrics.preparing.time():
         return await service.rounds.prepare(
-            preparer, params, owner=tenant.reach, options=[options.filter, top_k]
+            preparer, params, fingerprints, owner=tenant.reach, options=[options.filter, top_k]
         )
 
 

@@ -15,10 +15,12 @@ from ragchat.prepared import PreparedRequest
 from ragchat.request import ChatRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from ragchat.prepare import Preparer
     from ragchat.prepared import Retrieval
+
+    Fingerprints = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
 
 _ROUND = frozenset({"assistant", "tool", "function"})
 
@@ -32,6 +34,9 @@ class _Kept:
 
     question: str
     retrieval: Retrieval
+    documents: Mapping[str, str]
+    """Fingerprints of the documents that it is from, as far as the store knows them."""
+
     size: int
     until: float
 
@@ -41,6 +46,7 @@ class Rounds:
 
     What is kept is bounded in number, size and time, and belongs to one key as long as it reaches
     the same documents: a turn is known by what its key reaches and by all its messages and options.
+    A turn whose documents were removed or rewritten meanwhile is prepared anew.
 
     Args:
         most: Most turns kept.
@@ -68,13 +74,20 @@ class Rounds:
         return len(self._kept)
 
     async def prepare(
-        self, preparer: Preparer, params: dict[str, Any], *, owner: str, options: object = None
+        self,
+        preparer: Preparer,
+        params: dict[str, Any],
+        fingerprints: Fingerprints,
+        *,
+        owner: str,
+        options: object = None,
     ) -> PreparedRequest:
         """Prepares a request up to its last user message; what follows it is appended.
 
         Args:
             preparer: Prepares a turn that is not kept.
             params: The keyword arguments of the answer call.
+            fingerprints: Returns those of the known ones among these documents.
             owner: Whose turns these are, and what they may reach.
             options: What else the evidence depends on, as JSON data.
 
@@ -90,9 +103,12 @@ class Rounds:
             return await preparer.prepare({**params, "messages": turn})
         key = _key(owner, turn, params.get("model"), options)
         kept = self._find(key) if rest else None
+        if kept is not None and dict(await fingerprints(kept.documents)) != kept.documents:
+            kept = None
         if kept is None:
             prepared = await preparer.prepare({**params, "messages": turn})
-            self._keep(key, prepared)
+            found = {each.passage.document_id for each in prepared.retrieval.candidates}
+            self._keep(key, prepared, dict(await fingerprints(found)))
         else:
             request = ChatRequest.snapshot({**params, "messages": [*turn[:-1], kept.message]})
             if kept.retrieval.budget is not None:
@@ -108,7 +124,7 @@ class Rounds:
         self._kept.move_to_end(key)
         return kept
 
-    def _keep(self, key: bytes, prepared: PreparedRequest) -> None:
+    def _keep(self, key: bytes, prepared: PreparedRequest, documents: Mapping[str, str]) -> None:
         message = prepared.request["messages"][-1]
         texts = [candidate.passage.text for candidate in prepared.retrieval.candidates]
         size = sum(map(len, texts)) + len(json.dumps(message))
@@ -116,7 +132,8 @@ class Rounds:
             return
         self._drop(key)
         until = self._clock() + self._seconds
-        self._kept[key] = _Kept(message, prepared.question, prepared.retrieval, size, until)
+        question, retrieval = prepared.question, prepared.retrieval
+        self._kept[key] = _Kept(message, question, retrieval, documents, size, until)
         self._size += size
         now = self._clock()
         for oldest in list(self._kept):

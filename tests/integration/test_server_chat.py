@@ -187,6 +187,23 @@ async def test_rounds_of_tool_calls_keep_the_evidence_of_their_turn(served, upst
     assert second["choices"][0]["message"]["annotations"]
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_round_has_no_evidence_of_a_document_that_is_gone_or_rewritten(
+    served, upstream, method
+):
+    """It is searched anew, so that nothing is told that is not there any more."""
+    body = {"messages": ASKED, "tools": TOOLS}
+    await served.http.post("/v1/chat/completions", json=body)
+    written = {"json": {"text": "Leave is 99 days."}} if method == "PUT" else {}
+    assert (await served.http.request(method, "/v1/documents/leave", **written)).is_success
+    body["messages"] = [*ASKED, {"role": "assistant", "content": "Let me see."}]
+    await served.http.post("/v1/chat/completions", json=body)
+    one, two = (json.dumps(request.json["messages"]) for request in upstream.requests)
+    assert "25 days" in one
+    assert "25 days" not in two
+    assert ("99 days" in two) == (method == "PUT")
+
+
 @pytest.mark.parametrize("change", [{"scope": {"team": "b"}}, {"corpus": "other"}])
 async def test_a_round_has_no_evidence_that_its_key_may_not_reach_any_more(
     serve, upstream, index, tmp_path, change
