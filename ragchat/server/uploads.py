@@ -21,6 +21,7 @@ from ragchat.server.service import service_of, tenant_of
 from ragchat.server.streaming import EventStream
 from ragchat.wire.encoding import json_bytes, server_sent
 from ragchat_retrieval.errors import ScopeViolation
+from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.ingest import ingest_directory
 
 if TYPE_CHECKING:
@@ -151,10 +152,23 @@ async def _read(
             remove_vanished=False,
             on_progress=tell,
         )
-    except ScopeViolation:
-        raise unknown() from None
+    except ScopeViolation as error:
+        raise await _outside(tenant, error.document_id or "") from None
     finally:
         await _removed(folder)
+
+
+async def _outside(tenant: Tenant, document_id: str) -> Problem:
+    """Returns the answer for a document that must not be written.
+
+    A document that stands there outside the scope is unknown here, whatever the new one says.
+    """
+    store = tenant.index.store
+    mine = await store.fingerprints([document_id], scope=tenant.scope)
+    if not mine and await store.fingerprints([document_id], scope=Filter()):
+        return unknown()
+    problem = "file: the metadata of a record contradict the key's scope"
+    return Problem(400, problem, code="outside_scope", param="file")
 
 
 async def _told(tenant: Tenant, folder: Path, root: str) -> AsyncGenerator[bytes]:

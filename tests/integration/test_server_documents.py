@@ -228,7 +228,8 @@ async def test_a_scope_bounds_every_read_and_is_stamped_on_every_write(serve, in
     rows = b'{"_id": "1", "text": "widened", "metadata": {"team": "y"}}'
     files = [("file", ("a.md", b"Leave."))]
     assert (await served.http.post("/v1/documents", files=files, **call)).status_code == 200
-    await served.http.post("/v1/documents", files=[("file", ("r.jsonl", rows))], **call)
+    widened = await served.http.post("/v1/documents", files=[("file", ("r.jsonl", rows))], **call)
+    assert (widened.status_code, widened.json()["error"]["code"]) == (400, "outside_scope")
     assert list(await index.document_ids(scope={"team": "y"})) == ["y"]
 
 
