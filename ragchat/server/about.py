@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from ragchat.citations import verify
+from ragchat.extractive import extractive_answer
 from ragchat.server.bodies import AnswerBody, read_body
 from ragchat.server.documented import STREAMED, body_of, failures
 from ragchat.server.errors import Problem
@@ -110,15 +111,17 @@ async def answer(request: Request) -> Response:
     if len(body.messages) > service.settings.max_messages:
         raise Problem(400, "messages: too many", code="too_many_messages", param="messages")
     preparer = tenant.preparer.with_options(filter=body.filter, top_k=service.top_k(body.top_k))
-    check = partial(
-        verify, embedder=await embedder_of(tenant.index), analyzer=tenant.index.analyzer
-    )
+    means: dict[str, Any] = {
+        "embedder": await embedder_of(tenant.index),
+        "analyzer": tenant.index.analyzer,
+    }
+    check, extract = partial(verify, **means), partial(extractive_answer, **means)
     create = None if service.upstream is None else service.upstream.chunks
     params = {"model": service.model, "messages": raw["messages"]}
     encoder = EventEncoder()
     settings = service.settings
     return EventStream(
-        encoded(turn(preparer, create, params, check=check), encoder),
+        encoded(turn(preparer, create, params, check=check, extract=extract), encoder),
         heartbeat=settings.heartbeat,
         stall=settings.stall_timeout,
         headers=encoder.headers,

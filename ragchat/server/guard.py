@@ -50,6 +50,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send)
+        # The server underneath may have refused the body already, with an answer of its own: it
+        # closes the connection in the loop's next step, and takes no second answer before.
+        await asyncio.sleep(0)
         try:
             await self._serve(scope, receive, answer)
         except ClientDisconnect:  # in the middle of its body: nobody is there to be told
@@ -66,7 +69,7 @@ class Guard:
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         service, headers = self._service, Headers(scope=scope)
         self._check_origin(headers)
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = _routed(scope["path"], scope.get("root_path", ""))
         locked = any(path == each or path.startswith(f"{each}/") for each in _LOCKED)
         if locked:
             tenant = service.tenant(headers.get("authorization", ""))
@@ -154,6 +157,12 @@ async def send_problem(send: Send, problem: Problem) -> None:
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+def _routed(path: str, root: str) -> str:
+    """Returns the path that the routes see: below the root, which ends where a part ends."""
+    rest = path.removeprefix(root)
+    return rest if rest.startswith("/") or not rest else path
 
 
 def _nothing() -> None:

@@ -56,10 +56,12 @@ class Slots:
 
     Args:
         most: Most of one key.
+        most_of_all: Most of all keys.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_of_all: int) -> None:
         self._most = most
+        self._most_of_all = most_of_all
         self._running: Counter[str] = Counter()
 
     @property
@@ -71,13 +73,20 @@ class Slots:
         """Takes one slot of a key; returns what gives it back, once however often it is called.
 
         Raises:
-            Problem: 429: all are taken.
+            Problem: 429: all of this key are taken; 503: those of the server are.
         """
         if self._running[name] >= self._most:
             raise Problem(
                 429,
                 f"more than {self._most} requests at the same time",
                 code="too_many_requests",
+                headers={"retry-after": "1"},
+            )
+        if self.running >= self._most_of_all:
+            raise Problem(
+                503,
+                "the server is busy with other requests",
+                code="server_busy",
                 headers={"retry-after": "1"},
             )
         self._running[name] += 1

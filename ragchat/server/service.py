@@ -81,7 +81,7 @@ class Service:
         self.keys = keys
         self.upstream = None if client is None else Upstream(client)
         self.rates = Rates(settings.requests_per_minute)
-        self.slots = Slots(settings.max_concurrent)
+        self.slots = Slots(settings.max_concurrent, settings.max_running)
         self.rounds = Rounds(settings.max_rounds, settings.max_round_bytes, settings.round_seconds)
         self.metrics = Metrics()
         self.rerank = rerank

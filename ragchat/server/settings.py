@@ -58,6 +58,9 @@ class ServerSettings:
     max_concurrent: int = 256
     """Most requests of one key that run at the same time."""
 
+    max_running: int = 1024
+    """Most requests of all keys that run at the same time."""
+
     body_timeout: float = 30.0
     """Seconds to wait for the next piece of a request's body."""
 

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from ragchat.access import Foreign
     from ragchat.citations import Citations, Verification
     from ragchat.events import Answers, Event
+    from ragchat.extractive import ExtractiveAnswer
     from ragchat.prepare import Preparer
     from ragchat.prepared import PreparedRequest
     from ragchat.wire.moments import WireEvent
     from ragchat_retrieval.trace import StageEvent
+    from ragchat_retrieval.values import Query
 
     Check = Callable[[str, Citations], Awaitable[Verification]]
+    Extract = Callable[[str | Query, Citations], Awaitable[ExtractiveAnswer]]
 
 
 async def turn(
@@ -32,6 +35,7 @@ async def turn(
     /,
     *,
     check: Check | None = verify,
+    extract: Extract = extractive_answer,
     **params: Any,
 ) -> AsyncGenerator[WireEvent]:
     """Prepares a request, streams the answer, and checks its citations.
@@ -48,6 +52,8 @@ async def turn(
         request: What ``chat.completions.create`` takes, as a mapping or a pydantic model.
         check: Checks an answer against the passages presented; None leaves it out. Give
             ``functools.partial(ragchat.verify, embedder=…)`` to check by meaning too.
+        extract: Answers without ``create``; give ``functools.partial(ragchat.extractive_answer,
+            embedder=…)`` to choose sentences by meaning too.
         **params: The request as keyword arguments, ``messages`` among them.
 
     Raises:
@@ -59,7 +65,7 @@ async def turn(
         async for stage in stages:
             yield stage
     prepared = preparing.prepared
-    answered = _extracted(prepared) if create is None else _streamed(prepared, create)
+    answered = _extracted(prepared, extract) if create is None else _streamed(prepared, create)
     async with aclosing(answered) as events:
         async for event in events:
             folding.add(event)
@@ -107,14 +113,14 @@ async def _streamed(
             yield event
 
 
-async def _extracted(prepared: PreparedRequest) -> AsyncGenerator[Event]:
+async def _extracted(prepared: PreparedRequest, extract: Extract) -> AsyncGenerator[Event]:
     """Answers with sentences of the evidence, read as any other reply is."""
     reader = prepared.reader()
     for event in reader.start():
         yield event
     citations, queries = prepared.retrieval.citations, prepared.retrieval.queries
     asked = queries[0] if queries else prepared.question
-    text = (await extractive_answer(asked, citations)).text if citations else NO_SUPPORT
+    text = (await extract(asked, citations)).text if citations else NO_SUPPORT
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     for event in [*reader.feed({"choices": [choice]}), *reader.finish()]:

@@ -7,10 +7,12 @@ import json
 import logging
 from urllib.parse import quote
 
+import httpx2
 import pytest
 
 import ragchat
-from ragchat.server import Key, KeyFile, KeyRing, ServerSettings, new_key
+from ragchat.extractive import extractive_answer
+from ragchat.server import Key, KeyFile, KeyRing, ServerSettings, create_app, new_key
 from ragchat.server.keys import save_keys
 from ragchat.testing import Gate, Held
 from ragchat_retrieval.errors import InvalidSetting
@@ -295,6 +297,21 @@ async def test_a_body_that_does_not_come_is_given_up(serve, index):
     writer.close()
 
 
+@pytest.mark.parametrize("keys", [None, KeyRing()], ids=["open", "locked"])
+async def test_a_broken_body_is_answered_once(serve, index, caplog, keys):
+    """By the server underneath, which has done so before the application sees the request."""
+    served = await serve(index, keys=keys)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(
+        b"POST /v1/search HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"transfer-encoding: chunked\r\n\r\nzz\r\n"
+    )
+    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    assert (await served.http.get("/healthz")).status_code == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 @pytest.mark.parametrize("rest", [b"{", b"zz\r\n"], ids=["leaves", "breaks the framing"])
 async def test_a_client_that_ends_in_the_middle_of_its_body_is_no_fault(served, caplog, rest):
     """It is counted as one that left, whether it closes the connection or is made to."""
@@ -342,6 +359,35 @@ async def test_more_requests_at_the_same_time_than_allowed_are_refused(serve, in
     assert (await served.http.post("/v1/chat/completions", json=body)).status_code == 200
 
 
+async def test_more_requests_of_all_keys_than_the_server_bears_are_refused(serve, index, upstream):
+    """Whose they are does not matter; one that was refused may come again."""
+    (one, two), keys = ring({}, {})
+    served = await serve(index, ServerSettings(model="m", max_running=1), upstream, keys=keys)
+    gate = Gate()
+    upstream.script(Held("25", gate))
+    body = {"messages": [{"role": "user", "content": "leave"}]}
+    chat = "/v1/chat/completions"
+    running = asyncio.create_task(served.http.post(chat, json=body, headers=bearer(one)))
+    assert await asyncio.to_thread(gate.wait_reached)
+    refused = await served.http.post(chat, json=body, headers=bearer(two))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_busy")
+    assert refused.headers["retry-after"] == "1"
+    gate.open()
+    assert (await running).status_code == 200
+    assert (await served.http.post(chat, json=body, headers=bearer(two))).status_code == 200
+
+
+@pytest.mark.parametrize("root", ["/m", "/v1", "/metric", "/rag"])
+async def test_no_root_of_the_application_unlocks_what_needs_a_key(index, root):
+    """Also one with which a locked path begins, but in the middle of a part."""
+    app = create_app(index, keys=KeyRing())
+    transport = httpx2.ASGITransport(app, root_path=root)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
+        for path in ("/metrics", "/v1/documents", f"{root}/metrics", f"{root}/v1/documents"):
+            assert (await http.get(path)).status_code in (401, 404)
+        assert (await http.get("/metrics")).status_code == 401
+
+
 async def test_pages_of_other_sites_reach_nothing_unless_they_are_named(serve, index):
     closed = await serve(index)
     other = {"origin": "https://evil.example"}
@@ -384,6 +430,22 @@ async def test_a_turn_streams_as_events_with_every_stage(served, index):
     assert names[0] == "start"
     assert names.index("stage") < names.index("sources") < names.index("text")
     assert names[-1] == "end"
+
+
+async def test_a_turn_without_a_model_is_answered_by_meaning_too(served, index, monkeypatch):
+    """The sentences are chosen with the index's own embedder, as in a chat completion."""
+    chosen = []
+
+    async def choosing(question, evidence, **means):
+        chosen.append(means)
+        return await extractive_answer(question, evidence, **means)
+
+    monkeypatch.setattr("ragchat.server.about.extractive_answer", choosing)
+    await index.ingest(ragchat.Document("d", "Leave is 25 days a year."))
+    body = {"messages": [{"role": "user", "content": "How many days of leave?"}]}
+    answer = await served.http.post("/v1/ragchat/answer", json=body)
+    assert "Leave is 25 days a year." in answer.text
+    assert chosen == [{"embedder": index.embedder, "analyzer": index.analyzer}]
 
 
 async def test_a_closed_store_is_not_ready(serve, tmp_path):
