@@ -50,9 +50,11 @@ SETTINGS = {
 """Limits that end what hostile clients leave unfinished, and do not end the run."""
 
 _TOGETHER = 16
-_PATIENCE = 20.0
+_PATIENCE, _SHORT = 60.0, 4.0
+"""Seconds to wait for an answer, and where there may be none."""
+
 _MOST_ANSWER = 2**25
-_FIRST_ERROR, _FIRST_FAULT = 400, 500
+_CONTINUE, _FIRST_ERROR, _FIRST_FAULT = 100, 400, 500
 _OWN_FAULT = re.compile(rb'"code": ?"internal"')
 _USUAL = (b"INFO:", b"WARNING:  Invalid HTTP request")
 """What the log says of any run."""
@@ -116,7 +118,7 @@ async def send(port: int, attack: Attack) -> bytes | None:
         if attack.leaves:
             await asyncio.sleep(0)
             return b""
-        async with asyncio.timeout(_PATIENCE if attack.is_http else 2):
+        async with asyncio.timeout(_PATIENCE if attack.is_http else _SHORT):
             while part := await reader.read(2**16):
                 parts.append(part)
     except TimeoutError:
@@ -133,10 +135,10 @@ def fault_of(attack: Attack, answer: bytes | None) -> str:
     for secret in (PLANTED, UPSTREAM_KEY):
         if secret.encode() in (answer or b""):
             return "a secret was told"
-    if not answer:
+    if not answer or not read(answer)[0]:
         return "no answer" if attack.is_http and not attack.leaves else ""
     status, body = read(answer)
-    if status >= _FIRST_FAULT or not status or _OWN_FAULT.search(body):
+    if status >= _FIRST_FAULT or _OWN_FAULT.search(body):
         return f"a fault of the server: {status}"
     if attack.kind == "keys" and status < _FIRST_ERROR:
         return "a key that is none opened something"
@@ -146,12 +148,13 @@ def fault_of(attack: Attack, answer: bytes | None) -> str:
 
 
 def read(answer: bytes) -> tuple[int, bytes]:
-    """Returns status and body; the status is 0 where there is none."""
+    """Returns status and body; the status is 0 where there is none yet."""
     head, _, body = answer.partition(b"\r\n\r\n")
-    while head.startswith(b"HTTP/1.1 100"):
+    while head.startswith(b"HTTP/1.1 100") and body:
         head, _, body = body.partition(b"\r\n\r\n")
     found = _STATUS.match(head)
-    return int(found[1]) if found else 0, body
+    status = int(found[1]) if found else 0
+    return (0 if status == _CONTINUE else status), body
 
 
 def _is_error(body: bytes) -> bool:
