@@ -16,6 +16,7 @@ from ragchat_retrieval.ports import term_counts
 from ragchat_retrieval.stores.chroma import ChromaStore
 from ragchat_retrieval.testing.chroma_server import chroma_server
 from ragchat_retrieval.testing.filter_suite import IDS, VECTOR_WAYS, put_cases, wrong_cases
+from ragchat_retrieval.testing.index_suite import VectorIndexContract
 from ragchat_retrieval.testing.store_suite import VectorStoreContract
 from ragchat_retrieval.testing.store_suite_kit import ALL, put, revision
 from ragchat_retrieval.values import Document
@@ -56,7 +57,7 @@ async def store(chroma_url: str) -> AsyncIterator[ChromaStore]:
     await opened.aclose()
 
 
-class TestChroma(VectorStoreContract):
+class TestChroma(VectorStoreContract, VectorIndexContract):
     """The whole contract but the keyword lane."""
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""The store in OpenSearch passes the contract of stores, against a real node."""
+"""The store in OpenSearch passes the contracts of stores and indexes, against a real node."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ragchat_retrieval.testing.index_suite import IndexContract
 from ragchat_retrieval.testing.store_suite import DurableStoreContract
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     Reopen = Callable[[OpenSearchStore], Awaitable[OpenSearchStore]]
 
 
-class TestNode(DurableStoreContract):
+class TestNode(DurableStoreContract, IndexContract):
     """One node, with the graph of vectors wherever the store trusts it."""
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""The store in Qdrant passes the contract of stores."""
+"""The store in Qdrant passes the contract of stores, and an index over it that of indexes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from qdrant_client import AsyncQdrantClient
 
 from ragchat_retrieval.stores.qdrant import QdrantStore
+from ragchat_retrieval.testing.index_suite import IndexContract
 from ragchat_retrieval.testing.store_suite import DurableStoreContract
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Reopen = Callable[[QdrantStore], Awaitable[QdrantStore]]
 
 
-class TestInMemory(DurableStoreContract):
+class TestInMemory(DurableStoreContract, IndexContract):
     """The client's own store in memory."""
 
     @pytest.fixture
@@ -47,7 +48,7 @@ class TestInMemory(DurableStoreContract):
 
 if "QDRANT_URL" in os.environ:
 
-    class TestLive(DurableStoreContract):
+    class TestLive(DurableStoreContract, IndexContract):
         """A server, under names of its own."""
 
         @pytest.fixture
