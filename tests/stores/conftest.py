@@ -6,6 +6,7 @@ processes share one node: the first that asks starts it, and stops it when the o
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import uuid
 import zipfile
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,7 @@ from ragchat_retrieval.stores.opensearch import OpenSearchStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 SOURCES = Path(__file__).with_name("opensearch")
 BUILD = Path(__file__).parents[2] / "build"
@@ -56,6 +57,31 @@ class OpenSearchNode:
     """Where other nodes find it."""
 
     process: subprocess.Popen[str]
+
+
+@pytest.fixture
+def stranger() -> Callable[[str], AbstractAsyncContextManager[tuple[str, list[str]]]]:
+    """Runs servers that are no store, such as a proxy, and answer a page with a given status.
+
+    Each yields its URL and the heads of the requests that it was sent.
+    """
+
+    @asynccontextmanager
+    async def run(status: str) -> AsyncIterator[tuple[str, list[str]]]:
+        heads: list[str] = []
+        body = "<p>secret"
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}"
+            writer.write(f"{head}\r\n\r\n{body}".encode())
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,9 +25,12 @@ from ragchat_retrieval.testing.store_suite_kit import ALL, put, revision
 from ragchat_retrieval.values import Document
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from ragchat_retrieval.testing.filter_suite import Way
+
+    Stranger = Callable[[str], AbstractAsyncContextManager[tuple[str, list[str]]]]
 
 _numbers = itertools.count()
 
@@ -101,6 +107,72 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
         async with open_index("chroma://127.0.0.1:9/mine", embedder=None):
             pass
     assert caught.value.retryable
+
+
+async def test_each_store_sends_its_own_headers(stranger: Stranger) -> None:
+    """A key given to one store never goes out with the requests of another in the same loop."""
+    async with stranger("503 Busy") as (url, heads):
+        for key in ("red", "blue"):
+            store = ChromaStore(url, headers={"x-key": key})
+            with pytest.raises(StoreUnavailable):
+                await store.ids(scope=ALL)
+            await store.aclose()
+    keys = [line for head in heads for line in head.splitlines() if line.startswith("x-key: ")]
+    assert keys == ["x-key: red", "x-key: blue"]
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [("503 Busy", True), ("429 Slow", True), ("401 Who", False), ("200 OK", False)],
+)
+async def test_what_another_server_answers_is_an_error_of_ours(
+    stranger: Stranger, status: str, *, retryable: bool
+) -> None:
+    """A proxy's page is no bare exception, and nothing of it is told."""
+    async with stranger(status) as (url, _):
+        store = ChromaStore(url)
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.ids(scope=ALL)
+        await store.aclose()
+    assert caught.value.retryable == retryable
+    assert "secret" not in str(caught.value)
+
+
+def test_a_closed_store_leaves_no_connection_open(
+    chroma_url: str, child_env: dict[str, str]
+) -> None:
+    """Closing closes the connections of its own loop; a loop of the same place starts anew."""
+    code = f"""
+        import asyncio
+        from ragchat_retrieval.stores.chroma import ChromaStore
+        from ragchat_retrieval.testing.store_suite_kit import ALL, put, revision
+
+        async def main(n):
+            store = ChromaStore({chroma_url!r}, prefix="closing")
+            await asyncio.gather(*(put(store, revision(f"d{{n}}{{m}}", "word")) for m in range(3)))
+            found = await store.ids(scope=ALL)
+            await store.aclose()
+            return len(found)
+
+        print(*(asyncio.run(main(n)) for n in range(4)))
+    """
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-W",
+            "always::ResourceWarning",
+            "-c",
+            textwrap.dedent(code),
+        ],
+        env=child_env | {"PYTHONWARNINGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("3 6 9 12\n", "")
 
 
 @pytest.mark.parametrize("url", ["chroma://", "chroma://h?x=1", "chroma://u:p@h"])

@@ -70,6 +70,21 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.parametrize(
+    ("status", "retryable"), [("503 Busy", True), ("404 Not Found", False), ("200 OK", False)]
+)
+async def test_what_another_server_answers_is_an_error_of_ours(stranger, status, retryable):
+    """A page in Qdrant's place is no empty index and no bare exception."""
+    async with stranger(status) as (url, _):
+        store = QdrantStore(url)
+        for work in (store.ids(scope=ALL), put(store, revision("a", "one"))):
+            with pytest.raises(StoreUnavailable) as caught:
+                await work
+            assert caught.value.retryable == retryable
+            assert "secret" not in str(caught.value)
+        await store.aclose()
+
+
 @pytest.mark.parametrize("url", ["qdrant://", "qdrant://h/a/b", "qdrant://h?x=1", "qdrant://u:p@h"])
 def test_urls_with_more_or_less_are_refused(url: str) -> None:
     """Host, port and prefix are all that a URL may hold; a key would end in logs."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import importlib
+import json
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ragchat_retrieval.errors import StoreUnavailable
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME: Final = "chroma"
+
+_TOO_MANY = 429
+_SERVER = 500
 
 
 class Clients:
@@ -24,11 +31,21 @@ class Clients:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
-        self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
+        self._own: dict[asyncio.AbstractEventLoop, _Own] = {}
+        self._lock = threading.Lock()
 
-    def forget(self) -> None:
-        """Forgets the clients, which hold no connection that would have to be closed."""
-        self._clients.clear()
+    async def aclose(self) -> None:
+        """Closes the connections of every loop that still runs."""
+        here = asyncio.get_running_loop()
+        with self._lock:
+            own, self._own = self._own, {}
+        for loop, kept in own.items():
+            with contextlib.suppress(Exception):  # there is nothing left to do about it
+                if loop is here:
+                    await kept.aclose()
+                elif loop.is_running():
+                    closing = asyncio.run_coroutine_threadsafe(kept.aclose(), loop)
+                    await asyncio.wrap_future(closing)
 
     async def of_collection(self, name: str, method: str, **given: Any) -> Any:  # noqa: ANN401 - as the client's methods
         """Calls a method of a collection; the errors are those of `call`."""
@@ -42,13 +59,79 @@ class Clients:
             Gone: There is no such collection.
             StoreUnavailable: Chroma failed or was not reached; the message holds no content.
         """
+        client = await self._of_loop().client(self._options)
+        return await _safely(getattr(client, method), *args, **given)
+
+    def _of_loop(self) -> _Own:
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            chromadb = importlib.import_module("chromadb")
-            settings = chromadb.Settings(anonymized_telemetry=False)
-            options = {"settings": settings, **self._options}
-            self._clients[loop] = await _safely(chromadb.AsyncHttpClient, **options)
-        return await _safely(getattr(self._clients[loop], method), *args, **given)
+        with self._lock:
+            for known in [known for known in self._own if known.is_closed()]:
+                del self._own[known]
+            return self._own.setdefault(loop, _Own())
+
+
+class _Own:
+    """The client of one loop, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._client: Any = None
+        self._making = asyncio.Lock()
+
+    async def client(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the client has no types here
+        """Returns the client; the errors are those of `Clients.call`."""
+        async with self._making:
+            if self._client is None:
+                self._client = await _safely(_made, options)
+        return self._client
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        async with self._making:
+            if self._client is not None:
+                await self._client.aclose()
+
+
+async def _made(options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the client has no types here
+    """Does what `chromadb.AsyncHttpClient` does, with connections that are this client's alone."""
+    settings = options.get("settings") or importlib.import_module("chromadb").Settings(
+        anonymized_telemetry=False
+    )
+    settings = settings.model_copy() if hasattr(settings, "model_copy") else settings.copy()
+    settings.chroma_api_impl = "chromadb.api.async_fastapi.AsyncFastAPI"
+    settings.chroma_server_host = options["host"]
+    settings.chroma_server_http_port = options["port"]
+    settings.chroma_server_ssl_enabled = options["ssl"]
+    settings.chroma_server_headers = options.get("headers")
+    named = {name: options[name] for name in ("tenant", "database") if name in options}
+    return await _client_class().create(settings=settings, **named)
+
+
+@functools.cache
+def _client_class() -> Any:  # noqa: ANN401 - as above
+    base = importlib.import_module("chromadb.api.async_client").AsyncClient
+    server = importlib.import_module("chromadb.api").AsyncServerAPI
+
+    class OwnClient(base):  # type: ignore[misc, valid-type] # Any without the extra
+        """A client that shares nothing and can be closed.
+
+        Chroma keeps one pool of connections per loop for all its clients, which sends the headers
+        of whoever came first, and has no way to close it.
+        """
+
+        def __init__(self, settings: Any) -> None:  # noqa: ANN401 - as above
+            super().__init__(settings)
+            self._connections = self._system.instance(server)
+            self._connections._clients = {}  # noqa: SLF001 - in place of the class's
+
+        async def _validate_tenant_database(self, tenant: str, database: str) -> None:
+            """Asks over the same connections, rather than over those of another client."""
+            await self._connections.get_tenant(name=tenant)
+            await self._connections.get_database(name=database, tenant=tenant)
+
+        async def aclose(self) -> None:
+            await self._connections.__aexit__(None, None, None)
+
+    return OwnClient
 
 
 async def _safely(call: Any, *args: Any, **given: Any) -> Any:  # noqa: ANN401 - as above
@@ -63,7 +146,17 @@ async def _safely(call: Any, *args: Any, **given: Any) -> Any:  # noqa: ANN401 -
         kind = type(error).__name__
         retryable = isinstance(error, httpx.HTTPError)
         raise StoreUnavailable(f"failed: {kind}", store=NAME, retryable=retryable) from None
+    except json.JSONDecodeError:
+        raise StoreUnavailable("sent no JSON", store=NAME, retryable=False) from None
     except ValueError as error:  # what the client makes of a refused connection
         if "connect" not in str(error).lower():
             raise
         raise StoreUnavailable("was not reached", store=NAME, retryable=True) from None
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # What the client makes of an answer that is not Chroma's, such as a proxy's.
+        status = getattr(getattr(error.__context__, "response", None), "status_code", 0)
+        retryable = status == _TOO_MANY or status >= _SERVER
+        problem = f"failed: status {status}"
+        raise StoreUnavailable(problem, store=NAME, retryable=retryable) from None

@@ -291,8 +291,8 @@ class ChromaEngine:
             n *= 2
 
     async def aclose(self) -> None:
-        """Forgets the clients, which hold no connection that would have to be closed."""
-        self._clients.forget()
+        """Closes the connections."""
+        await self._clients.aclose()
 
 
 def _mark_id(mark: Mark) -> str:

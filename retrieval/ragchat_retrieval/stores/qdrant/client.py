@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +66,9 @@ class Clients:
                 return await getattr(client, method)(*args, **kwargs)
         except (ApiException, grpc.RpcError) as error:
             raise _translated(error, method) from None
+        except (AssertionError, json.JSONDecodeError):  # what the client makes of another's answer
+            problem = f"{method} was not answered as Qdrant does"
+            raise StoreUnavailable(problem, store=NAME, retryable=False) from None
         except ValueError as error:
             if self.is_local and str(error).endswith("not found"):
                 raise Gone from None
@@ -105,7 +109,8 @@ def _translated(error: Exception, method: str) -> Exception:
         problem, retryable = f"{method} failed: {name}", True
     elif isinstance(error, UnexpectedResponse):
         status = error.status_code or 0
-        missing, exists = status == _NOT_FOUND, status == _CONFLICT
+        missing = status == _NOT_FOUND and _is_qdrants(error.content)
+        exists = status == _CONFLICT
         problem, retryable = f"{method} was answered with status {status}", status >= _SERVER
     else:
         missing = exists = False
@@ -115,3 +120,13 @@ def _translated(error: Exception, method: str) -> Exception:
     if exists:
         return FileExistsError()
     return StoreUnavailable(problem, store=NAME, retryable=retryable)
+
+
+def _is_qdrants(content: bytes) -> bool:
+    """Says whether Qdrant itself sent an error, and not whatever else a URL may lead to."""
+    try:
+        said = json.loads(content)
+    except ValueError:
+        return False
+    status = said.get("status") if isinstance(said, dict) else None
+    return isinstance(status, dict) and "error" in status
