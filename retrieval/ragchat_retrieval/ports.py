@@ -92,7 +92,8 @@ class Store(Protocol):
     Safe for concurrent tasks and for calls from several event loops. Constructors check
     configuration and do no I/O. Every method that reads, counts or removes takes `scope`: a
     document outside it does not exist for the caller. Limits and order are deterministic: score
-    descending, ties by passage id. An empty corpus gives empty results.
+    descending, ties by passage id. An empty corpus gives empty results. Arrays and mappings that
+    were given or returned are the caller's own again, who may change them.
     """
 
     @property
@@ -230,13 +231,21 @@ class Store(Protocol):
         filter: Filter,
         scope: Filter,
     ) -> Sequence[Hit]:
-        """Returns the best passages by cosine similarity with a normalised vector."""
+        """Returns the best passages by cosine similarity with a normalised vector.
+
+        Raises:
+            InvalidVector: It is non-finite, zero, wrongly sized, or no array of numbers.
+        """
         ...
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
     ) -> Mapping[str, float]:
-        """Returns the cosine similarities of those given passages that have a vector."""
+        """Returns the cosine similarities of those given passages that have a vector.
+
+        Raises:
+            InvalidVector: As `search_vector`.
+        """
         ...
 
     async def corpora(self) -> Sequence[str]:
