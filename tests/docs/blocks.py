@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
 SHELLS = frozenset({"bash", "sh", "shell", "console"})
+_TITLE = re.compile(r'\btitle="([^"]+)"')
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -34,6 +35,9 @@ class Block:
 
     language: str
     content: str
+    title: str | None = None
+    """Path of the file that the page has the reader write with this content."""
+
     output: str | None = None
     """Content of the ``text`` block that follows directly: what it must print."""
 
@@ -50,12 +54,14 @@ def blocks_of(page: Path) -> list[Block]:
             continue
         after = tokens[position + 1] if position + 1 < len(tokens) else None
         follows = after is not None and after.type == "fence" and after.info.strip() == "text"
+        titled = _TITLE.search(token.info)
         found.append(
             Block(
                 page,
                 (token.map or [0])[0] + 2,
                 token.info.strip().partition(" ")[0],
                 token.content,
+                titled[1] if titled else None,
                 after.content if follows and after is not None else None,
             )
         )
@@ -68,6 +74,15 @@ def links_of(page: Path) -> list[str]:
     children = [child for token in inline for child in token.children or []]
     targets = [child.attrs.get("href") or child.attrs.get("src") for child in children]
     return [str(target) for target in targets if target]
+
+
+def write_files(blocks: list[Block], folder: Path) -> None:
+    """Writes the files that blocks are titled with, as the reader is told to."""
+    for block in blocks:
+        if block.title is not None:
+            path = folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.content, "utf-8")
 
 
 async def run_python(blocks: list[Block]) -> None:

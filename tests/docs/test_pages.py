@@ -43,9 +43,11 @@ SHELL_WORDS = {
     "echo",
     "mkdir",
     "cp",
+    "curl",
     "head",
     "jq",
     "pytest",
+    "uvicorn",
 }
 
 
@@ -56,8 +58,10 @@ def page_name(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in place.ELSEWHERE], ids=page_name)
 async def test_the_python_blocks_of_a_page_run_in_order(page, reader):
-    """Blocks share one namespace; a following text block is their output."""
-    await blocks.run_python([b for b in blocks.blocks_of(page) if b.language == "python"])
+    """Blocks share one namespace; a following text block is their output; titled ones are files."""
+    found = blocks.blocks_of(page)
+    blocks.write_files(found, reader)
+    await blocks.run_python([block for block in found if block.language == "python"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -79,9 +83,11 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_block_says_what_it_is(page):
+    written = {"html", "javascript", "markdown"}  # tests/browser runs what a page has one write
     known = {"python", "text", "json", "toml", "jinja", "sql", "http", "diff", *blocks.SHELLS}
     for block in blocks.blocks_of(page):
-        assert block.language in known, f"{block}: {block.language!r}"
+        assert block.language in known | written, f"{block}: {block.language!r}"
+        assert block.language not in written or block.title, f"{block}: which file is it?"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
