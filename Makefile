@@ -1,4 +1,4 @@
-# make demo | test | test-stores | test-interop | test-browser | lint | bench | clean
+# make demo | test | test-stores | test-interop | test-browser | docs | lint | bench | clean
 # Each target does its own set-up on a fresh clone: a virtual environment in .venv, once.
 # PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first that is 3.11 or newer.
 
@@ -6,6 +6,7 @@ VENV := .venv
 STORES := .venv-stores
 INTEROP := .venv-interop
 BROWSER := .venv-browser
+DOCS := .venv-docs
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11 python)
@@ -14,7 +15,7 @@ QUALITY := benchmarks/quality.py
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test test-stores test-interop test-browser lint bench clean
+.PHONY: help demo test test-stores test-interop test-browser docs lint bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,7 +25,7 @@ demo: $(DONE)/demo
 	@$(BIN)/ragchat demo --index .demo/demo.sqlite
 
 test: $(DONE)/test
-	@$(BIN)/python -m pytest --ignore=tests/stores --ignore=tests/interop --ignore=tests/browser -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/stores --ignore=tests/interop --ignore=tests/browser --ignore=tests/site -n auto --dist worksteal $(ARGS)
 
 # Stores whose clients are heavy, in an environment of their own, which benchmarks/stores.py uses too.
 test-stores:
@@ -44,6 +45,12 @@ test-browser: .node/.done
 	@$(MAKE) --no-print-directory VENV=$(BROWSER) $(BROWSER)/.done/browser
 	@$(BROWSER)/bin/python -m pytest tests/browser -n 2 --dist loadfile $(ARGS)
 
+# The site of the documentation, built into site/ and checked. ragchat is only read, so it is not installed.
+docs:
+	@$(MAKE) --no-print-directory VENV=$(DOCS) $(DOCS)/.done/docs
+	@PYTHONPATH=.:retrieval $(DOCS)/bin/python -m pytest tests/site $(ARGS)
+	@echo "The site begins at site/index.html" >&2
+
 lint: $(DONE)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,7 +63,7 @@ bench: $(DONE)/test
 	$(BIN)/python $(QUALITY) $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(STORES) $(INTEROP) $(BROWSER) .node .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(STORES) $(INTEROP) $(BROWSER) $(DOCS) .node .demo site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(DONE)/venv:
@@ -98,6 +105,11 @@ $(DONE)/interop: pyproject.toml | $(DONE)/venv
 $(DONE)/browser: pyproject.toml | $(DONE)/venv
 	@echo "Installing ragchat and what its tests in a browser need" >&2
 	@$(PIP) install --editable ".[server]" --group test --group browser
+	@touch $@
+
+$(DONE)/docs: pyproject.toml | $(DONE)/venv
+	@echo "Installing what builds the site" >&2
+	@$(PIP) install --group docs
 	@touch $@
 
 .node/.done: Makefile
