@@ -31,6 +31,13 @@ _FULL_DIMENSION: Final = 2000
 _HALF_DIMENSION: Final = 4000
 """Longest vectors that an HNSW index takes, in full and in half precision."""
 
+_NODE: Final = 768
+"""Bytes for a vector in a graph that is being built, beside its numbers; pgvector 0.8 takes 720."""
+
+_LEAST_MEMORY: Final = 64 * 1024
+_USUAL_MEMORY: Final = 1024 * 1024
+"""Memory for building an index, in kB: at least, and what any server is taken to have."""
+
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 _PREPARING: Final = "pg_advisory_xact_lock(hashtextextended('ragchat: prepare', 0))"
@@ -269,19 +276,25 @@ async def create_hnsw(
 ) -> None:
     """Makes the HNSW index of a corpus, which has none."""
     column, _ = indexed_as(catalog, dimension, "embedding")
-    # A graph that does not fit into this memory is built many times more slowly. One process
-    # builds, since a container's shared memory is often too small for several.
-    needed = min(vectors * (dimension * 4 + 512) // 1024, 1024 * 1024)
+    half = dimension > _FULL_DIMENSION
+    # A graph that does not fit into this memory is built several times more slowly. Processes that
+    # build together reserve it at once, so it is no more than is needed. Of what the server counts
+    # on as a cache, half may serve.
+    needed = vectors * (dimension * (2 if half else 4) + _NODE) // 1024
     await session.run(
-        "SELECT set_config('max_parallel_maintenance_workers', '0', true), "
-        "set_config('maintenance_work_mem', greatest("
-        "pg_size_bytes(current_setting('maintenance_work_mem')) / 1024, %s) || 'kB', true)",
-        [needed],
+        "SELECT set_config('maintenance_work_mem', greatest(%s, least(%s, greatest(%s, "
+        "pg_size_bytes(current_setting('maintenance_work_mem')) / 1024, "
+        "pg_size_bytes(current_setting('effective_cache_size')) / 2048))) || 'kB', true)",
+        [_LEAST_MEMORY, needed, _USUAL_MEMORY],
     )
-    await session.run(
+    statement = (
         f"CREATE INDEX {_hnsw(tables)} ON {tables.vectors} USING hnsw "
-        f"({column} {catalog.operators(half=dimension > _FULL_DIMENSION)})"
+        f"({column} {catalog.operators(half=half)})"
     )
+    if not await session.fits(statement):
+        # The shared memory of a container is often too small for several processes; one needs none.
+        await session.run("SET LOCAL max_parallel_maintenance_workers = 0")
+        await session.run(statement)
 
 
 async def drop_hnsw(session: Session, tables: Tables) -> None:

@@ -84,11 +84,18 @@ class Session:
 
     async def allowed(self, statement: str) -> bool:
         """Runs a statement; returns False if the role or the server cannot do that."""
-        refusals = (
+        return await self._passes(
+            statement,
             errors.InsufficientPrivilege,
             errors.FeatureNotSupported,
             errors.UndefinedFile,
         )
+
+    async def fits(self, statement: str) -> bool:
+        """Runs a statement; returns False if it takes more memory or disk than there is."""
+        return await self._passes(statement, errors.DiskFull, errors.OutOfMemory)
+
+    async def _passes(self, statement: str, *refusals: type[psycopg.Error]) -> bool:
         try:
             async with self._cursor.connection.transaction():
                 await self._cursor.execute(statement.encode(), prepare=False)
