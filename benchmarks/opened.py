@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ragchat
@@ -11,9 +12,12 @@ import ragchat
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     Opener = Callable[[Path], AbstractAsyncContextManager[ragchat.Store]]
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAP = "2g"
+"""Memory of the OpenSearch node's virtual machine, which takes it at its start."""
 
 
 @asynccontextmanager
@@ -64,11 +68,28 @@ async def chroma(folder: Path) -> AsyncIterator[ragchat.Store]:
         await store.aclose()
 
 
+@asynccontextmanager
+async def opensearch(folder: Path) -> AsyncIterator[ragchat.Store]:
+    """A node of its own, built as for the tests, but as fast and as careful as one in use."""
+    from ragchat_retrieval.testing.opensearch_node import opensearch_program  # noqa: PLC0415 - as above
+
+    build, home = ROOT / "build", folder / "opensearch"
+    build.mkdir(exist_ok=True)
+    home.mkdir()
+    program = opensearch_program(ROOT / "tests" / "stores" / "opensearch", build)
+    jvm = (f"-Xms{HEAP}", f"-Xmx{HEAP}", "--add-modules=jdk.incubator.vector")
+    with program.node(home, {"discovery.type": "single-node"}, jvm=jvm) as node:
+        store = ragchat.OpenSearchStore(node.url, settings={"number_of_replicas": 0})
+        yield store
+        await store.aclose()
+
+
 STORES: dict[str, Opener] = {
     "memory": memory,
     "sqlite": sqlite,
     "postgres": postgres,
     "qdrant": qdrant,
     "chroma": chroma,
+    "opensearch": opensearch,
 }
 """By the name that ``--store`` takes. Each collection is a corpus of its own in the store."""

@@ -7,16 +7,9 @@ processes share one node: the first that asks starts it, and stops it when the o
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
-import re
-import shutil
-import subprocess
-import sys
 import uuid
-import zipfile
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -25,38 +18,25 @@ import filelock
 import pytest
 from opensearchpy import AsyncOpenSearch
 
+from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.stores.opensearch import OpenSearchStore
+from ragchat_retrieval.testing.opensearch_node import opensearch_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from ragchat_retrieval.testing.opensearch_node import OpenSearchNode
+
 SOURCES = Path(__file__).with_name("opensearch")
 BUILD = Path(__file__).parents[2] / "build"
-OLDEST_JAVA = 21
-JVM_FOLDERS = (
-    *("/usr/lib/jvm/*", "/usr/java/*", "/opt/java/*"),
-    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
-    "C:/Program Files/*/jdk*",
-)
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of its own there
 """Where a node's data is: each index that is made is synced to the disk several times."""
 
 UNSAFE = {"number_of_replicas": 0, "translog.durability": "async"}
 """Settings of indexes that need not outlive the node."""
 
-MINUTE = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSearchNode:
-    """A node that runs."""
-
-    url: str
-    transport: str
-    """Where other nodes find it."""
-
-    process: subprocess.Popen[str]
+JVM = ("-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture
@@ -87,44 +67,21 @@ def stranger() -> Callable[[str], AbstractAsyncContextManager[tuple[str, list[st
 @pytest.fixture(scope="session")
 def launch_opensearch() -> Callable[..., AbstractContextManager[OpenSearchNode]]:
     """Starts nodes with settings of their own; skips the test where a machine cannot."""
-    java, maven = _java_home(), shutil.which("mvn")
-    if java is None:
-        pytest.skip(f"no JDK of Java {OLDEST_JAVA} or newer in JAVA_HOME, PATH or the usual places")
-    if maven is None:
-        pytest.skip("Maven is not installed")
     BUILD.mkdir(exist_ok=True)
     with filelock.FileLock(BUILD / "opensearch.lock"):
-        built = _built(java, maven)
+        try:
+            program = opensearch_program(SOURCES, BUILD)
+        except StoreUnavailable as missing:
+            pytest.skip(str(missing))
 
     @contextmanager
     def launch(settings: dict[str, str]) -> Iterator[OpenSearchNode]:
-        given = {
-            "network.host": "127.0.0.1",
-            "http.port": "0",
-            "transport.port": "0",
-            "cluster.routing.allocation.disk.threshold_enabled": "false",
-            **settings,
-        }
         owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-        command = [java / "bin/java", "-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1"]
-        command += ["--enable-native-access=ALL-UNNAMED"]
-        command += ["-cp", f"{built}{os.pathsep}{built / 'jars/*'}", "Launcher", str(owner)]
-        with TemporaryDirectory(prefix="ragchat-opensearch-", dir=IN_MEMORY) as folder:
-            home, log = Path(folder), Path(folder) / "log"
-            (home / "config").mkdir()
-            command += [home, *(f"{name}={value}" for name, value in given.items())]
-            with (
-                log.open("w") as errors,
-                subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=errors, text=True
-                ) as process,
-            ):
-                try:
-                    ready = re.search(r"^(\S+:\d+) (\S+:\d+)$", process.stdout.readline())
-                    assert ready, f"the node did not start:\n{log.read_text()[-4000:]}"
-                    yield OpenSearchNode(f"http://{ready[1]}", ready[2], process)
-                finally:
-                    process.kill()  # an orderly end would first write out what is deleted next
+        with (
+            TemporaryDirectory(prefix="ragchat-opensearch-", dir=IN_MEMORY) as folder,
+            program.node(Path(folder), settings, jvm=JVM, owner=owner) as node,
+        ):
+            yield node
 
     return launch
 
@@ -194,56 +151,3 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     folder.mkdir(exist_ok=True)
     return folder
-
-
-def _java_home() -> Path | None:
-    """Returns where a JDK is that is new enough."""
-    on_path = shutil.which("javac")
-    homes = [
-        *([Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []),
-        *([Path(on_path).resolve().parents[1]] if on_path else []),
-        *(Path(home) for folder in JVM_FOLDERS for home in sorted(_glob(folder), reverse=True)),
-    ]
-    return next((home for home in homes if _version(home) >= OLDEST_JAVA), None)
-
-
-def _glob(pattern: str) -> list[Path]:
-    anchor = Path(pattern).anchor
-    return [*Path(anchor).glob(pattern.removeprefix(anchor))] if anchor else []
-
-
-def _version(home: Path) -> int:
-    """Returns the version of a JDK, 0 if there is none."""
-    release, compiler = home / "release", shutil.which("javac", path=home / "bin")
-    if compiler is None or not release.is_file():
-        return 0
-    found = re.search(r'JAVA_VERSION="(\d+)', release.read_text())
-    return int(found[1]) if found else 0
-
-
-def _built(java: Path, maven: str) -> Path:
-    """Returns the folder of the launcher and its jars, which is made once for each launcher."""
-    sources = sorted(path for path in SOURCES.rglob("*") if path.suffix in {".java", ".xml"})
-    digest = hashlib.sha256(str(java).encode() + b"".join(map(Path.read_bytes, sources)))
-    built = BUILD / f"opensearch-{digest.hexdigest()[:16]}"
-    if built.exists():
-        return built
-    draft = built.with_suffix(".draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    jars = draft / "jars"
-    command = [maven, "-q", "-B", "-f", SOURCES / "pom.xml", "dependency:copy-dependencies"]
-    subprocess.run(
-        [*command, f"-DoutputDirectory={jars}"],
-        check=True,
-        stdout=sys.stderr,
-        env={**os.environ, "JAVA_HOME": str(java)},
-        timeout=10 * MINUTE,
-    )
-    for plugin in jars.glob("*.zip"):
-        with zipfile.ZipFile(plugin) as archive:
-            archive.extractall(jars, [n for n in archive.namelist() if n.endswith(".jar")])
-    code = [path for path in sources if path.suffix == ".java"]
-    command = [java / "bin/javac", "-cp", jars / "*", "-d", draft, *code]
-    subprocess.run(command, check=True, timeout=MINUTE)
-    draft.rename(built)
-    return built
