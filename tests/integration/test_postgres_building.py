@@ -39,3 +39,28 @@ async def test_one_process_builds_where_several_have_no_room(
         await put(store, *given)
         assert ids_of(await by_vector(store, axis(1), 1)) == passage_ids(given[1])
     assert tried == [fits]
+
+
+async def test_an_index_can_be_put_off_until_everything_is_written(postgres_url, postgres_schema):
+    """Written without one, a corpus gets its index by the repair of a store that wants one."""
+
+    async def indexes():
+        found = await admin.execute(
+            "SELECT count(*) FROM pg_indexes WHERE schemaname = %s AND indexdef LIKE '%%hnsw%%'",
+            [postgres_schema],
+        )
+        return await found.fetchone()
+
+    loading = PostgresStore(postgres_url, schema=postgres_schema, exact_up_to=10**9)
+    store = PostgresStore(postgres_url, schema=postgres_schema, exact_up_to=1)
+    given = [revision(f"d{n}", "one", vectors=axis(n)[np.newaxis]) for n in range(3)]
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as admin:
+        for each in given:
+            await put(loading, each)
+        assert await indexes() == (0,)
+        assert ids_of(await by_vector(store, axis(1), 1)) == passage_ids(given[1])
+        await store.repair()
+        assert await indexes() == (1,)
+        assert ids_of(await by_vector(store, axis(2), 1)) == passage_ids(given[2])
+    await loading.aclose()
+    await store.aclose()
