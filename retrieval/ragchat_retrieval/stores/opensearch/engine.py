@@ -190,6 +190,7 @@ class OpenSearchEngine:
 
     async def drop_rows(self, state: State, clause: Clause) -> None:
         """Removes the rows that match."""
+        await self._refresh(self._rows(state))  # for those whose writer came to grief
         found = await self._scan(self._rows(state), query_of(clause), [])
         if found:
             await self._clients.bulk(self._rows(state), (removal(hit["_id"]) for hit in found))
