@@ -10,11 +10,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ragchat_retrieval.chunking import TextSplitter, recommended_profile
 from ragchat_retrieval.description import IndexDescription, described
 from ragchat_retrieval.embedders.checks import known_dimension
 from ragchat_retrieval.errors import (
-    DuplicateDocumentID,
     IdentityMismatch,
     InvalidIndexIdentity,
     InvalidSetting,
@@ -31,7 +29,13 @@ from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import carried, started
 from ragchat_retrieval.ports import Identity
-from ragchat_retrieval.revisions import changed, completed, revise
+from ragchat_retrieval.revisions import (
+    changed,
+    check_distinct,
+    completed,
+    default_splitter,
+    revise,
+)
 from ragchat_retrieval.searching import Searcher
 from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.stores.memory import MemoryStore
@@ -87,7 +91,7 @@ class HybridIndex:
         self.successor = successor
         self.analyzer = analyzer or DEFAULT_ANALYZER
         self._given_analyzer = analyzer
-        self.splitter: Splitter = splitter or _default_splitter(embedder)
+        self.splitter: Splitter = splitter or default_splitter(embedder)
         self.fusion: Fusion = fusion or Weighted(keyword=0.3)
         self._identity_name = identity
 
@@ -121,7 +125,7 @@ class HybridIndex:
         tell(0.0)
         cutter = splitter or self.splitter
         bounds = Filter.of(scope)
-        _distinct([document.id for document in documents], self.store.name)
+        check_distinct(documents, store=self.store.name)
         stored = await self._adopted()
         await self._learn()
         check_identity(stored, self.identity, store=self.store.name, writing=True)
@@ -436,24 +440,6 @@ class HybridIndex:
             hidden = document.id in known and document.id not in mine
             if hidden or not scope.matches_document(document):
                 raise ScopeViolation(document_id=document.id)
-
-
-def _default_splitter(embedder: Embedder | None) -> TextSplitter:
-    if embedder is None:
-        return TextSplitter(*recommended_profile())
-    window: int | None = getattr(embedder, "max_tokens", None)
-    count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
-    profile = recommended_profile(embedder.model, window=window)
-    # A window is full when the model's own tokens fill it; another vocabulary's counts are off.
-    return TextSplitter(*profile, count=None if window is None else count)
-
-
-def _distinct(ids: Sequence[str], store: str) -> None:
-    seen: set[str] = set()
-    for document_id in ids:
-        if document_id in seen:
-            raise DuplicateDocumentID(document_id, store=store)
-        seen.add(document_id)
 
 
 def _ignore(share: float) -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ragchat_retrieval.chunking import TextSplitter, recommended_profile
 from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.errors import DuplicateDocumentID
 from ragchat_retrieval.metadata import are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.text import check_document
@@ -42,6 +44,26 @@ class Revised:
     revisions: tuple[Revision, ...]
     too_long: int
     """Passages longer than the embedder's window, whose end it does not see."""
+
+
+def default_splitter(embedder: Embedder | None) -> TextSplitter:
+    """Returns a splitter with the profile recommended for an embedder."""
+    if embedder is None:
+        return TextSplitter(*recommended_profile())
+    window: int | None = getattr(embedder, "max_tokens", None)
+    count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
+    profile = recommended_profile(embedder.model, window=window)
+    # A window is full when the model's own tokens fill it; another vocabulary's counts are off.
+    return TextSplitter(*profile, count=None if window is None else count)
+
+
+def check_distinct(documents: Sequence[Document], *, store: str) -> None:
+    """Raises `DuplicateDocumentID` if one id occurs twice."""
+    seen: set[str] = set()
+    for document in documents:
+        if document.id in seen:
+            raise DuplicateDocumentID(document.id, store=store)
+        seen.add(document.id)
 
 
 def fingerprint(document: Document, splitter_name: str) -> str:
