@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,10 +88,17 @@ def check_query_vector(vector: NDArray[np.float32], dimension: int | None) -> No
     """Raises `InvalidVector` unless the vector is finite, non-zero and of the index's length."""
     if vector.ndim != 1 or (dimension is not None and vector.shape[0] != dimension):
         raise InvalidVector(f"has shape {vector.shape}, the index needs ({dimension},)")
-    if not np.isfinite(vector).all():
+    squares = squared_length(vector)
+    if not math.isfinite(squares):
         raise InvalidVector("holds NaN or infinity")
-    if not vector.any():
+    if squares == 0.0:
         raise InvalidVector("is all zeros")
+
+
+def squared_length(vector: NDArray[np.float32]) -> float:
+    """Returns the sum of the squares, which float64 holds: 0, or non-finite, just as the vector."""
+    wide = vector.astype(np.float64)
+    return float(np.dot(wide, wide))
 
 
 def damping(similarity: float) -> float:

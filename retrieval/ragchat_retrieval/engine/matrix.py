@@ -11,6 +11,7 @@ is exact for the vectors as they are kept, which are near to those that were giv
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from ragchat_retrieval.engine.growing import Growing, room
 from ragchat_retrieval.engine.select import top
 from ragchat_retrieval.quantization import quantize
+from ragchat_retrieval.vectors import squared_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -165,7 +167,7 @@ class Matrix:
         terms, and doubled again because two scores are compared. A scale is applied once to the
         product and once to the vector that it is checked by, which adds two roundings.
         """
-        size = float(np.linalg.norm(vector.astype(np.float64))) * self.largest
+        size = math.sqrt(squared_length(vector)) * self.largest
         terms = (self.dimension or 0) + (0 if self.scales is None else 2)
         return 4.0 * terms * 2.0**-24 * size
 
