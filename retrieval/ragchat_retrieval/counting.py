@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from itertools import accumulate, chain, count
-from typing import TYPE_CHECKING, Final
+from itertools import accumulate, count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragchat_retrieval.terms import TermTable, sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Keys = NDArray[np.uint64]
 
-TOGETHER: Final = 1024
+_TOGETHER = 1024
 """Most texts counted at a time: their arrays stay near the processor."""
 
 _TOGETHER_SIZE = 2**22
@@ -65,7 +65,7 @@ _MIX_LOW, _MIX_HIGH, _MIX = (
 
 
 def counted(
-    texts: Sequence[str], spaced: Callable[[str], str], expand: Callable[[str], Collection[str]]
+    texts: Sequence[str], spaced: Callable[[str], str], expand: Callable[[str], str]
 ) -> Sequence[Mapping[str, int]]:
     """Returns the terms of each text with their counts.
 
@@ -73,7 +73,7 @@ def counted(
         texts: In order.
         spaced: Gives a text in its plain form: chunks with spaces between them. ``-``, ``.`` and
             ``'`` only join what stands at both their sides.
-        expand: Gives the terms of a chunk.
+        expand: Gives the terms of a chunk, parted by spaces.
     """
     chunks = _Chunks(expand, sum(map(len, texts)))
     parts = [chunks.count([spaced(text).encode() for text in some]) for some in _batches(texts)]
@@ -87,7 +87,7 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yields texts, in order, a few at a time."""
     start = size = 0
     for position, text in enumerate(texts):
-        if position - start == TOGETHER or size > _TOGETHER_SIZE:
+        if position - start == _TOGETHER or size > _TOGETHER_SIZE:
             yield texts[start:position]
             start, size = position, 0
         size += len(text)
@@ -99,11 +99,11 @@ class _Chunks:
     """The chunks met so far, with the numbers of their terms.
 
     Args:
-        expand: Gives the terms of a chunk.
+        expand: Gives the terms of a chunk, parted by spaces.
         size: Characters of all texts, from which it knows how large a table pays.
     """
 
-    def __init__(self, expand: Callable[[str], Collection[str]], size: int) -> None:
+    def __init__(self, expand: Callable[[str], str], size: int) -> None:
         self._expand = expand
         self._bits = min(max(_SMALLEST, (size // 4).bit_length()), _LARGEST)
         self.names: defaultdict[str, int] = defaultdict(count().__next__)
@@ -170,9 +170,10 @@ class _Chunks:
     def _added(self, chunks: Sequence[bytes]) -> range:
         """Takes in chunks that are new, and returns their numbers."""
         terms = list(map(self._expand, b" ".join(chunks).decode().split()))
-        self._terms_of.extend(map(self.names.__getitem__, chain.from_iterable(terms)))
+        self._terms_of.extend(map(self.names.__getitem__, " ".join(terms).split()))
+        sizes = (len(each.split()) if " " in each else bool(each) for each in terms)
         first = len(self._bounds) - 1
-        self._bounds.extend(accumulate(map(len, terms), initial=self._bounds.pop()))
+        self._bounds.extend(accumulate(sizes, initial=self._bounds.pop()))
         return range(first, first + len(terms))
 
     def _terms(

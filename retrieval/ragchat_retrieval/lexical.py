@@ -28,17 +28,16 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import Stemmer  # type: ignore[import-not-found]  # it has no stubs
 
-from ragchat_retrieval.counting import TOGETHER, counted
+from ragchat_retrieval.counting import counted
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.stopwords import STOP_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 K1: Final = 1.2
 """BM25's saturation of term counts (Robertson and Zaragoza 2009, the customary value)."""
@@ -67,6 +66,9 @@ _GENERATION = 50_000
 _CACHED_LENGTH = 32
 _FEW = 50
 """Texts below which counting one by one is as fast as counting together."""
+
+_MANY = 1024
+"""Texts that bring so many chunks that those of other texts would have to be forgotten."""
 
 
 # Scripts without spaces between words, and Hangul, whose particles stick to the noun.
@@ -145,22 +147,25 @@ def _folded_char(char: str) -> str:
     return _STROKES.get(base, base)
 
 
-class _Terms(dict[str, tuple[str, ...]]):
-    """The terms of each chunk, computed once; bounded, since texts may hold endless numbers.
+class _Terms(dict[str, str]):
+    """The terms of each chunk, parted by spaces, computed once.
+
+    Bounded, since texts may hold endless numbers.
 
     When it is full it becomes the old generation; what is asked for again moves to the new one.
     """
 
-    def __init__(self, expand: Callable[[str], tuple[str, ...]], *, share: int = 1) -> None:
+    def __init__(self, expand: Callable[[str], str], *, share: int = 1) -> None:
         super().__init__()
         self._expand = expand
         self._share = share
-        self._old: dict[str, tuple[str, ...]] = {}
+        self._old: dict[str, str] = {}
 
-    def __missing__(self, chunk: str) -> tuple[str, ...]:
+    def __missing__(self, chunk: str) -> str:
         terms = self._old.get(chunk)
         if terms is None:
             terms = self._expand(chunk)
+            terms = chunk if terms == chunk else terms  # one string takes half the memory
         if len(self) >= _GENERATION // self._share:
             self._old = dict(self)
             self.clear()
@@ -222,11 +227,11 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """Returns the terms of a text in order, with repetitions; none for a text of stop words."""
-        return list(self._iterate(text))
+        return " ".join(map(self._terms.__getitem__, self._chunks(text))).split()
 
     def counts(self, text: str) -> dict[str, int]:
         """Returns the distinct terms of a text with how often each occurs, ≥ 1."""
-        return Counter(self._iterate(text))
+        return Counter(self.terms(text))
 
     def weights(self, question: str) -> dict[str, float]:
         """Returns the distinct terms of a question with what each weighs: its count, or less.
@@ -243,11 +248,8 @@ class Analyzer:
         if len(texts) < _FEW:
             return [self.counts(text) for text in texts]
         # Many texts would drive everything else from the cache, and repeat their own chunks anyway.
-        many = len(texts) > TOGETHER
+        many = len(texts) > _MANY
         return counted(texts, self._spaced, self._expand if many else self._terms.__getitem__)
-
-    def _iterate(self, text: str) -> Iterable[str]:
-        return chain.from_iterable(map(self._terms.__getitem__, self._chunks(text)))
 
     def _chunks(self, text: str) -> list[str]:
         """Splits a text where no token can reach across; the tokens of each chunk are cached."""
@@ -265,45 +267,45 @@ class Analyzer:
         # Folding case can leave characters apart that belong together.
         return unicodedata.normalize("NFKC", text).translate(self._letters)
 
-    def _expand(self, chunk: str) -> tuple[str, ...]:
-        """Returns the terms of a chunk."""
+    def _expand(self, chunk: str) -> str:
+        """Returns the terms of a chunk, parted by spaces; so do those that follow."""
         if not chunk.isascii():
-            return tuple(chain.from_iterable(map(self._token, _TOKEN.findall(chunk))))
+            return " ".join(map(self._token, _TOKEN.findall(chunk)))
         if chunk.isalnum():
             return self._word(chunk)
-        return tuple(chain.from_iterable(map(self._token, _ASCII_TOKEN.findall(chunk))))
+        return " ".join(map(self._token, _ASCII_TOKEN.findall(chunk)))
 
-    def _token(self, token: str) -> Iterable[str]:
+    def _token(self, token: str) -> str:
         if not token.isascii() and _PAIRED_RUN.fullmatch(token):
-            return [token] if len(token) == 1 else map(str.__add__, token, token[1:])
+            return token if len(token) == 1 else " ".join(map(str.__add__, token, token[1:]))
         token = token.removesuffix("'s")
         if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
             return self._apostrophe(token.split("'"))
         parts = [part for part in _PARTS.split(token.rstrip("+#")) if part]
-        terms = chain.from_iterable(map(self._words.__getitem__, parts))
+        terms = " ".join(map(self._words.__getitem__, parts))
         if parts and token != parts[0] and _IDENTIFIER.search(token):
-            return chain([token[:MAX_TERM]], terms)
+            return f"{token[:MAX_TERM]} {terms}"
         return terms
 
-    def _apostrophe(self, parts: list[str]) -> tuple[str, ...]:
+    def _apostrophe(self, parts: list[str]) -> str:
         *head, last = parts
         if last in _CLITICS:
             return self._word("".join(head))
         joined = self._word("".join(parts))
         if last == "t":
             return joined
-        return (*joined, *chain.from_iterable(self._word(p) for p in parts if len(p) > 1))
+        return " ".join([joined, *(self._word(part) for part in parts if len(part) > 1)])
 
-    def _word(self, word: str) -> tuple[str, ...]:
+    def _word(self, word: str) -> str:
         if word in self._stops:
-            return ()
+            return ""
         # Porter leaves words of two letters alone; Snowball's version of it would make "os" an "o".
         if self._stemmer is not None and len(word) > _SHORT and not _DIGIT.search(word):
             with self._lock:  # a stemmer works in a buffer of its own
                 word = self._stemmer.stemWord(word)
         if not self._fold_first:
             word = folded(word)
-        return (word[:MAX_TERM],)
+        return word[:MAX_TERM]
 
     def __eq__(self, other: object) -> bool:
         return self.name == other.name if isinstance(other, Analyzer) else NotImplemented

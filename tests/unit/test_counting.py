@@ -52,7 +52,7 @@ def slowly(analyzer: Analyzer, text: str) -> Counter[str]:
     plain = unicodedata.normalize("NFKC", text).casefold()
     plain = unicodedata.normalize("NFKC", plain).translate(analyzer._letters)
     tokens = (token for chunk in plain.split() for token in lexical._TOKEN.findall(chunk))
-    return Counter(term for token in tokens for term in analyzer._token(token))
+    return Counter(term for token in tokens for term in analyzer._token(token).split())
 
 
 def together(analyzer: Analyzer, texts: list[str]) -> list[dict[str, int]]:
@@ -83,7 +83,7 @@ def test_where_a_table_is_full_and_chunks_are_forgotten_nothing_changes(
         patch.setattr(counting, "_TRIES", 2)
         patch.setattr(counting, "_KEPT_CHUNKS", 4)
         patch.setattr(counting, "_KEPT_LENGTH", 8)
-        patch.setattr(counting, "TOGETHER", together_at_most)
+        patch.setattr(counting, "_TOGETHER", together_at_most)
         assert together(analyzer, texts) == expected
 
 
@@ -106,9 +106,9 @@ def test_keys_of_one_place_are_told_apart_or_told_to_have_none() -> None:
 def test_a_chunk_is_expanded_once_however_often_it_occurs() -> None:
     asked: list[str] = []
 
-    def expand(chunk: str) -> list[str]:
+    def expand(chunk: str) -> str:
         asked.append(chunk)
-        return [chunk]
+        return chunk
 
     texts = ["one two.", "two three-- ... one", "'two' " + "long" * 6] * 700
     counts = counted(texts, str, expand)
