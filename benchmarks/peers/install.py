@@ -19,15 +19,21 @@ CONTESTANTS = {
     "ragchat-planner": {"venv": "ragchat", "module": "ragchat_planner"},
     "ragchat-raw": {"venv": "ragchat", "module": "ragchat_raw"},
 }
-BEFORE = "    if model == 'mock-expand-lines':"
-PLAN = (
-    "    if model == 'mock-plan': return json.dumps("
-    "{'retrieve': True, 'query': c['standalone'], 'variants': c['variants']})\n"
-)
+LINES = {
+    "    if model == 'mock-expand-lines':": (
+        "    if model == 'mock-plan': return json.dumps("
+        "{'retrieve': True, 'query': c['standalone'], 'variants': c['variants']})\n"
+    ),
+    "        if len(LOG) < 2000: LOG.append(('embed'": (
+        "        import os\n"
+        "        if 'EMBEDDINGS_WAIT' in os.environ: await asyncio.sleep(ms / 1000)\n"
+    ),
+}
+"""What is put into the mock, by the line that it stands in front of."""
 
 
 def install(kit: Path) -> None:
-    """Copies the adapters, names the contestants and teaches the mock the planner's answer.
+    """Copies the adapters, names the contestants and teaches the mock what it does not know.
 
     Raises:
         SystemExit: The folder is no kit, or its mock is another one than is known here.
@@ -36,10 +42,12 @@ def install(kit: Path) -> None:
     if not (listed.is_file() and mock.is_file()):
         raise SystemExit(f"{kit} is no copy of the kit")
     source = mock.read_text(encoding="utf-8")
-    if PLAN not in source:
-        if source.count(BEFORE) != 1:
-            raise SystemExit(f"{mock} answers in another way than is known here")
-        _write(mock, source.replace(BEFORE, PLAN + BEFORE))
+    for before, line in LINES.items():
+        if line not in source:
+            if source.count(before) != 1:
+                raise SystemExit(f"{mock} answers in another way than is known here")
+            source = source.replace(before, line + before)
+    _write(mock, source)
     for adapter in sorted((HERE / "adapters").glob("*.py")):
         shutil.copyfile(adapter, kit / "adapters" / adapter.name)
     contestants = json.loads(listed.read_text(encoding="utf-8"))
