@@ -239,6 +239,20 @@ def test_a_query_must_not_be_blank(blank):
         Query("fine").with_text(blank)
 
 
+def test_a_query_within_the_callers_bounds_goes_on_as_it_is_and_any_other_gets_them():
+    caller = Query("asked", scope=Filter.of({"tenant": "a"}), filter=Filter.of({"x": 1}), top_k=3)
+    inside = caller.with_text("other words")
+    assert inside.bounded_by(caller) is inside
+    for change in ({"scope": Filter()}, {"filter": Filter()}, {"top_k": None}):
+        outside = dataclasses.replace(inside, **change)
+        assert outside.bounded_by(caller) == inside
+
+
+def test_a_query_alone_has_no_variants():
+    query = Query("asked", variants=("other words",))
+    assert query.alone() == Query("asked")
+
+
 def test_every_text_of_a_query_is_cleaned_and_blank_ones_are_left_out():
     query = Query(
         " a\x00b ",
