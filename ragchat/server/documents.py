@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.convertors import Convertor, register_url_convertor
 
 from ragchat.server.bodies import DocumentBody, read_body
 from ragchat.server.documented import body_of, failures
@@ -24,6 +25,21 @@ MAX_ID = 1024
 
 _PREFIX = b"/v1/documents/"
 _CREATED = 201
+
+
+class _AnyID(Convertor[str]):
+    """The rest of a path, whatever it holds; ``path`` ends at a line feed."""
+
+    regex = r"(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any_id", _AnyID())
 
 DocumentID = Annotated[str, Path(min_length=1, max_length=MAX_ID)]
 
@@ -46,7 +62,7 @@ async def list_documents(
 
 
 @router.put(
-    "/v1/documents/{document_id:path}",
+    "/v1/documents/{document_id:any_id}",
     openapi_extra=body_of(DocumentBody),
     responses={
         _CREATED: {"description": "Written for the first time"},
@@ -78,7 +94,7 @@ async def put_document(
 
 
 @router.get(
-    "/v1/documents/{document_id:path}",
+    "/v1/documents/{document_id:any_id}",
     responses=failures(400, 401, 404, 429, 503),
 )
 async def get_document(
@@ -116,7 +132,7 @@ async def get_document(
 
 
 @router.delete(
-    "/v1/documents/{document_id:path}",
+    "/v1/documents/{document_id:any_id}",
     responses=failures(400, 401, 404, 429, 503),
 )
 async def delete_document(request: Request, document_id: DocumentID) -> dict[str, Any]:

@@ -30,6 +30,8 @@ ODD = [
     "Größe/日本語/🙂",
     "e\u0301",
     "tab\there",
+    "line\nfeed",
+    "end\n",
     "v1/documents/again",
 ]
 
