@@ -178,27 +178,42 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def busy(pid: int) -> float:
+    """Returns the seconds that a process has computed so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def measure(options: argparse.Namespace) -> None:
     """Measures and prints everything."""
     with ExitStack() as stack:
         url, _ = stack.enter_context(child("--model", "--tokens", str(options.tokens)))
         ours, pid = stack.enter_context(child("--serve", "ours", url))
-        other, _ = stack.enter_context(child("--serve", "bare", url))
+        other, other_pid = stack.enter_context(child("--serve", "bare", url))
         for port in (ours, other):
             await together(int(port), 5, options.tokens)
         measured = await latency(int(ours), int(other), url, options.requests)
         for name, value in measured.items():
             print(f"{name}: p50 {value:.2f} ms")
         ratios: list[Any] = []
+        costs: list[Any] = []
         memory = [resident(pid)]
         for _ in range(options.rounds):
+            before = [busy(each) for each in (other_pid, pid)]
             rates = [
                 await together(int(port), options.streams, options.tokens) for port in (other, ours)
             ]
+            spent = [
+                busy(each) - start for each, start in zip((other_pid, pid), before, strict=True)
+            ]
+            costs.append(spent[0] / spent[1])
+            each = [seconds / options.streams / options.tokens * 1e6 for seconds in spent]
+            print(f"computed a token: bare {each[0]:.1f} us, ours {each[1]:.1f} us")
             ratios.append(rates[1] / rates[0])
             memory.append(resident(pid))
             print(f"tokens/s: bare {rates[0]:,.0f}, ours {rates[1]:,.0f}, x{ratios[-1]:.2f}")
         print(f"median ratio {statistics.median(ratios):.2f}")
+        print(f"median ratio by time computed {statistics.median(costs):.2f}")
         print("resident MB:", " ".join(f"{value:.0f}" for value in memory))
 
 

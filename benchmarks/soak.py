@@ -90,7 +90,7 @@ class Client:
 
     async def round(self, number: int) -> None:
         """Goes on with a turn after a round of tools."""
-        asked = [{"role": "user", "content": f"How many days of leave has unit {number}?"}]
+        asked = [{"role": "user", "content": f"How many days of leave has unit {number % 50}?"}]
         await self._post(CHAT, {"messages": asked, "tools": [TOOL]})
         rest = [{"role": "assistant", "content": "Let me see."}]
         await self._post(CHAT, {"messages": [*asked, *rest], "tools": [TOOL]})

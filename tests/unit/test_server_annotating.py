@@ -1,0 +1,55 @@
+"""The annotations of a streamed answer, whatever its chunks are like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ragchat
+from ragchat.server.annotating import Annotator
+
+ASKED = [{"role": "user", "content": "How many days of leave?"}]
+
+
+@pytest.fixture
+async def retrieval():
+    index = ragchat.in_memory()
+    await index.ingest(ragchat.Document("leave", "Employees get 25 days of leave a year."))
+    return (await ragchat.Preparer(index.retriever()).prepare(messages=ASKED)).retrieval
+
+
+def chunk(text, **further):
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None, **further}
+    return json.dumps({"id": "c", "choices": [choice]}).encode()
+
+
+def places(annotations):
+    return [
+        (each["url_citation"]["start_index"], each["url_citation"]["end_index"])
+        for each in annotations
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 7, 4095, 4096, 4097, 100_000])
+async def test_a_long_answer_has_the_annotations_of_its_whole_text(retrieval, size):
+    """However it was cut, also in the middle of a marker."""
+    text = "25 days [1]. " * 900 + "So it is [1]."
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    annotator = Annotator(retrieval)
+    given = [chunk(piece) for piece in pieces]
+    assert annotator.feed(given) == given
+    (last,) = annotator.feed([chunk("", finish_reason="stop")])
+    found = json.loads(last)["choices"][0]["delta"]["annotations"]
+    at = [place for place in range(len(text)) if text.startswith("[1]", place)]
+    assert places(found) == [(place, place + 3) for place in at]
+
+
+async def test_a_chunk_that_only_a_lenient_reader_takes_is_read_too(retrieval):
+    """Half a surrogate pair, which some models' servers cut an emoji into, and great depth."""
+    annotator = Annotator(retrieval)
+    deep = b'{"choices":[{"delta":{"content":"[1]"}}],"x":' + b"[" * 300 + b"]" * 300 + b"}"
+    given = [b'{"choices":[{"index":0,"delta":{"content":"\\ud83d [1]"}}]}', deep, b"no JSON"]
+    assert annotator.feed(given) == given
+    (ended,) = annotator.feed([chunk("", finish_reason="stop")])
+    assert places(json.loads(ended)["choices"][0]["delta"]["annotations"]) == [(2, 5), (5, 8)]
