@@ -115,7 +115,8 @@ $(DONE)/docs: pyproject.toml | $(DONE)/venv
 .node/.done: Makefile
 	@mkdir -p .node
 	@if command -v npm >/dev/null; then \
-		npm install --prefix .node --no-package-lock --no-audit --no-fund --silent "ai@^6" "axe-core@^4" "openai@^7"; \
+		npm install --prefix .node --no-package-lock --no-audit --no-fund --silent \
+			"ai@^6" "axe-core@^4" "lighthouse@~12.2.3" "openai@^7"; \
 	fi
 	@touch $@
 

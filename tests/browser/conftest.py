@@ -1,6 +1,6 @@
 """A real browser for the tests of the page, and the site that it visits.
 
-``make test-browser`` brings what they need: Playwright, Chromium of the distribution, and three npm
+``make test-browser`` brings what they need: Playwright, Chromium of the distribution, and some npm
 packages in the folder ``.node``.
 """
 
@@ -41,11 +41,17 @@ sites = load("site")
 
 
 @pytest.fixture(scope="session")
-def browser():
-    """Chromium without a window."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+def chromium():
+    """The program."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
         pytest.skip("there is no Chromium on this machine: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium):
+    """Chromium without a window."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

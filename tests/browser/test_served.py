@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,3 +41,26 @@ def test_a_question_a_citation_and_a_new_document(visit):
     file = {"name": "new.md", "mimeType": "text/markdown", "buffer": b"# New\n\nA new rule."}
     page.set_input_files("#files", [file])
     page.get_by_text("4 documents").wait_for()
+
+
+@pytest.mark.parametrize("form", [[], ["--preset=desktop"]], ids=["phone", "desktop"])
+def test_lighthouse_finds_nothing_to_complain_of(url, chromium, node_modules, form):
+    """It also scores speed, which is no matter of a test: benchmarks/RESULTS.md tells that."""
+    chrome = "--chrome-flags=--headless=new --no-sandbox --disable-gpu --no-first-run"
+    done = subprocess.run(
+        [node_modules / ".bin/lighthouse", url, "--quiet", "--output=json", chrome, *form],
+        env={**os.environ, "CHROME_PATH": chromium},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    report = json.loads(done.stdout)
+    scores = {name: found["score"] for name, found in report["categories"].items()}
+    failed = [name for name, audit in report["audits"].items() if audit["score"] == 0]
+    assert scores.pop("performance") > 0
+    assert scores == {"accessibility": 1, "best-practices": 1, "seo": 1}, failed
+    # All that the first visit transfers, headers too, comes from here.
+    requests = report["audits"]["network-requests"]["details"]["items"]
+    assert {request["url"].startswith(url) for request in requests} == {True}
+    assert sum(request["transferSize"] for request in requests) <= 150_000
