@@ -54,7 +54,8 @@ def started(tmp_path, child_env):
 def test_it_serves_until_a_signal_and_ends_in_order(started, sent):
     process, url = started()
     assert httpx2.get(f"{url}/readyz").json() == {"status": "ready"}
-    put = httpx2.put(f"{url}/v1/documents/a", json={"text": "Tea is at four."})
+    document = {"text": "Tea is at four."}
+    put = httpx2.put(f"{url}/v1/documents/a", json=document, timeout=30)  # a model is loaded first
     assert put.status_code == 201
     process.send_signal(sent)
     assert process.wait(30) == 0
