@@ -40,21 +40,24 @@ JVM = ("-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture
-def stranger() -> Callable[[str], AbstractAsyncContextManager[tuple[str, list[str]]]]:
-    """Runs servers that are no store, such as a proxy, and answer a page with a given status.
+def stranger() -> Callable[..., AbstractAsyncContextManager[tuple[str, list[str]]]]:
+    """Runs servers that are no store, such as a proxy, and answer with a given status.
+
+    They answer a page, or else the JSON text that they are given.
 
     Each yields its URL and the heads of the requests that it was sent.
     """
 
     @asynccontextmanager
-    async def run(status: str) -> AsyncIterator[tuple[str, list[str]]]:
+    async def run(status: str, json: str = "") -> AsyncIterator[tuple[str, list[str]]]:
         heads: list[str] = []
-        body = "<p>secret"
+        body = json or "<p>secret"
+        kind = "application/json" if json else "text/html"
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
             head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}"
-            writer.write(f"{head}\r\n\r\n{body}".encode())
+            writer.write(f"{head}\r\nContent-Type: {kind}\r\n\r\n{body}".encode())
             await writer.drain()
             writer.close()
 

@@ -23,8 +23,10 @@ from ragchat_retrieval.values import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     Open = Callable[..., OpenSearchStore]
+    Stranger = Callable[..., AbstractAsyncContextManager[tuple[str, list[str]]]]
 
 
 async def test_a_closed_store_leaves_no_connection_open(open_opensearch: Open) -> None:
@@ -252,3 +254,34 @@ def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="opensearch"):
         OpenSearchStore("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Created"])
+@pytest.mark.parametrize(
+    "said",
+    ["", "{}", "[]", '"secret"', "null", '{"items": ["secret"], "docs": {}, "hits": ["secret"]}'],
+)
+async def test_what_another_server_answers_is_an_error_of_ours(
+    stranger: Stranger, said: str, status: str
+) -> None:
+    """Whatever is in OpenSearch's place and says that all is well: no bare exception."""
+    async with stranger(status, said) as (url, _):
+        store = OpenSearchStore(url)
+        for work in (store.ids(scope=ALL), put(store, revision("a", "one"))):
+            with pytest.raises(StoreUnavailable) as caught:
+                await work
+            assert not caught.value.retryable
+            assert "secret" not in str(caught.value)
+        await store.aclose()
+
+
+@pytest.mark.parametrize("said", ["{}", "[]", '"secret"', '{"items": ["secret"]}'])
+async def test_a_write_that_another_server_takes_is_an_error_of_ours(
+    stranger: Stranger, said: str
+) -> None:
+    """An answer without a word of the documents does not pass for their being written."""
+    async with stranger("200 OK", said) as (url, _):
+        clients = OpenSearchStore(url)._shared.engine._clients
+        with pytest.raises(StoreUnavailable, match="answered as no OpenSearch does"):
+            await clients.bulk("any", [{"_id": "a"}])
+        await clients.aclose()

@@ -7,7 +7,7 @@ import contextlib
 import io
 import threading
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opensearchpy import AIOHttpConnection, AsyncOpenSearch, TransportError
 from opensearchpy.exceptions import OpenSearchException
@@ -37,6 +37,8 @@ _TOO_MANY = 429
 _SERVER = 500
 _NO_INDEX: Final = "index_not_found_exception"
 _EXISTS: Final = "resource_already_exists_exception"
+
+_T = TypeVar("_T")
 
 
 class Clients:
@@ -83,7 +85,7 @@ class Clients:
         """
         client = self._given or await self._of_loop()
         answers = async_streaming_bulk(
-            client,
+            _Bulk(client),
             actions,
             chunk_size=CHUNK,
             max_chunk_bytes=REQUEST,
@@ -130,6 +132,30 @@ class Clients:
         return client
 
 
+class _Bulk:
+    """What the helper for bulk requests uses of a client, with answers that are checked.
+
+    Args:
+        client: Sends the requests.
+    """
+
+    def __init__(self, client: AsyncOpenSearch) -> None:
+        self._client = client
+        self.transport = client.transport
+
+    async def bulk(self, *args: Any, **given: Any) -> Any:  # noqa: ANN401 - as the client's
+        """Sends one request.
+
+        Raises:
+            StoreUnavailable: The answer does not tell of each document.
+        """
+        answer = await self._client.bulk(*args, **given)
+        for item in part_of(answer, "items", list):
+            if not (isinstance(item, dict) and all(isinstance(of, dict) for of in item.values())):
+                raise _foreign()
+        return answer
+
+
 class _Connection(AIOHttpConnection):
     """Sends a large body piece by piece, as aiohttp wants, rather than at once."""
 
@@ -163,10 +189,27 @@ async def _closing(client: AsyncOpenSearch) -> AsyncGenerator[None, None]:
         await asyncio.sleep(0)  # connections are closed in the next turn of the loop
 
 
+def part_of(answer: object, path: str, kind: type[_T]) -> _T:
+    """Returns a part of an answer, such as ``hits.hits``.
+
+    Raises:
+        StoreUnavailable: It has no such part: another server is in OpenSearch's place.
+    """
+    for name in path.split("."):
+        answer = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(answer, kind):
+        raise _foreign()
+    return answer
+
+
 def refused(method: str, answer: Mapping[str, Any]) -> Exception:
     """Returns what a part of an answer that tells of an error is called here."""
     status, kind = answer.get("status"), answer["error"]["type"]
     return _named(method, status, kind)
+
+
+def _foreign() -> StoreUnavailable:
+    return StoreUnavailable("answered as no OpenSearch does", store=NAME)
 
 
 def _translated(error: OpenSearchException, method: str) -> Exception:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.stores.manifest import Gone, Mark, State
-from ragchat_retrieval.stores.opensearch.client import refused
+from ragchat_retrieval.stores.opensearch.client import part_of, refused
 from ragchat_retrieval.stores.opensearch.documents import (
     ENTRIES,
     RECORDS,
@@ -286,10 +286,11 @@ class OpenSearchEngine:
             question = {"size": 0, "track_total_hits": True, "query": {"term": {WORDS: term}}}
             body += [header, question]
         answer = await self._call("msearch", body=body)
-        for one in answer["responses"]:
+        said = part_of(answer, "responses", list)
+        for one in said:
             if "error" in one:
                 raise refused("msearch", one)
-        counts = [one["hits"]["total"]["value"] for one in answer["responses"]]
+        counts = [part_of(one, "hits.total.value", int) for one in said]
         return dict(zip(asked, counts, strict=True))
 
     async def by_vector(
@@ -331,8 +332,7 @@ class OpenSearchEngine:
     ) -> list[dict[str, Any]]:
         body = {"query": query, "size": n, "_source": fields, "track_total_hits": False}
         answer = await self._call("search", index=alias, body=body, params=_WHOLE)
-        hits: list[dict[str, Any]] = answer["hits"]["hits"]
-        return hits
+        return part_of(answer, "hits.hits", list)
 
     async def _by_id(
         self, alias: str, ids: Sequence[str], fields: list[str]
@@ -341,10 +341,11 @@ class OpenSearchEngine:
         for at in range(0, len(ids), PAGE):
             body = {"ids": ids[at : at + PAGE]}
             answer = await self._call("mget", index=alias, body=body, _source_includes=fields)
-            for one in answer["docs"]:
+            said = part_of(answer, "docs", list)
+            for one in said:
                 if "error" in one:
                     raise refused("mget", one)
-            found += [one for one in answer["docs"] if one["found"]]
+            found += [one for one in said if one["found"]]
         return found
 
     async def _scan(
@@ -355,13 +356,13 @@ class OpenSearchEngine:
         if len(hits) < PAGE:
             return hits
         made = await self._call("create_pit", index=alias, params={"keep_alive": _SNAPSHOT})
-        snapshot = {"id": made["pit_id"], "keep_alive": _SNAPSHOT}
+        snapshot = {"id": part_of(made, "pit_id", str), "keep_alive": _SNAPSHOT}
         body = {"pit": snapshot, "query": query, "size": PAGE, "_source": fields, "sort": ["key"]}
         hits = []
         try:
             while True:
                 answer = await self._call("search", body=body, params=_WHOLE)
-                page = answer["hits"]["hits"]
+                page = part_of(answer, "hits.hits", list)
                 hits += page
                 if len(page) < PAGE:
                     return hits
@@ -378,7 +379,7 @@ class OpenSearchEngine:
             StoreUnavailable: A copy of the index did not follow.
         """
         answer = await self._call("indices.refresh", index=alias)
-        if answer["_shards"]["failed"]:
+        if part_of(answer, "_shards.failed", int):
             raise StoreUnavailable("a copy was not refreshed", store=NAME, retryable=True)
 
 
