@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.values import Candidate, Span
 
     Evidence = Mapping[int, Passage] | Sequence[Candidate]
+    _Numbered = tuple[int, Sentence]
+    _Ranked = tuple[float, int, Sentence]
 
 # The numbers below were chosen on 150 answerable and 150 unanswerable development questions of
 # ClapNQ, whose answers name the sentences they rest on. With the local embedder 66 % of the
@@ -97,8 +99,9 @@ async def extractive_answer(
     A sentence's score is the share of the question's terms that it holds, each weighted by how rare
     it is among the evidence's sentences; with an embedder, the mean of that and of the cosine with
     the question. The weighted context of a `Query` counts as it does in retrieval, so that a
-    follow-up question is answered in the light of its conversation, and what was said in it is not
-    said again. Headings and code are no sentences.
+    follow-up question is answered in the light of its conversation. What was said in it is not said
+    again, unless nothing else answers and the question by itself asks for it. Headings and code are
+    no sentences.
 
     Args:
         question: A question, or the query that retrieved the evidence.
@@ -119,27 +122,41 @@ async def extractive_answer(
     if max_sentences < 1:
         raise InvalidSetting("max_sentences", "must be at least 1")
     query = question if isinstance(question, Query) else Query(question)
-    said = [frozenset(analyzer.terms(context.text)) for context in query.context]
-    numbered = [
-        (number, sentence)
-        for number, passage in _numbered(evidence)
-        for sentence in sentences_of(passage, analyzer)
-        if all(len(sentence.distinct & turn) < _SAID * len(sentence.distinct) for turn in said)
-    ]
+    turns = [frozenset(analyzer.terms(context.text)) for context in query.context]
+    fresh: list[_Numbered] = []
+    said: list[_Numbered] = []
+    for number, passage in _numbered(evidence):
+        for sentence in sentences_of(passage, analyzer):
+            known = any(_holds(turn, sentence) for turn in turns)
+            (said if known else fresh).append((number, sentence))
+    chosen = _choose(await _ranked(query, fresh, embedder, analyzer), max_sentences)
+    if not chosen and said:
+        # Asked for again: but the conversation may not vouch for what it said itself.
+        alone = replace(query, context=())
+        chosen = _choose(await _ranked(alone, said, embedder, analyzer), max_sentences)
+    if not chosen:
+        return ExtractiveAnswer(NO_SUPPORT)
+    text = " ".join(f"{sentence.text} [{sentence.citation}]" for sentence in chosen)
+    return ExtractiveAnswer(text, tuple(chosen))
+
+
+async def _ranked(
+    query: Query, numbered: Sequence[_Numbered], embedder: Embedder | None, analyzer: Analyzer
+) -> list[_Ranked]:
+    """Returns sentences with their scores, which fall with the place of their passages."""
     sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
     if embedder is not None and sentences:
         cosines = await _cosines(query, [s.text for s in sentences], embedder)
         scores = [(a + max(0.0, b)) / 2 for a, b in zip(scores, cosines, strict=True)]
-    ranked = [
+    return [
         (score / (1 + _RANK_DISCOUNT * (number - 1)), number, sentence)
         for score, (number, sentence) in zip(scores, numbered, strict=True)
     ]
-    chosen = _choose(ranked, max_sentences)
-    if not chosen:
-        return ExtractiveAnswer(NO_SUPPORT)
-    text = " ".join(f"{sentence.text} [{sentence.citation}]" for sentence in chosen)
-    return ExtractiveAnswer(text, tuple(chosen))
+
+
+def _holds(turn: frozenset[str], sentence: Sentence) -> bool:
+    return len(sentence.distinct & turn) >= _SAID * len(sentence.distinct)
 
 
 def _numbered(evidence: Evidence) -> list[tuple[int, Passage]]:
@@ -189,11 +206,11 @@ async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[f
     return [float(cosine) for cosine in passages @ main]
 
 
-def _choose(ranked: Sequence[tuple[float, int, Sentence]], limit: int) -> list[SupportingSentence]:
+def _choose(ranked: Sequence[_Ranked], limit: int) -> list[SupportingSentence]:
     """Takes the best distinct sentences and puts them into the order of the evidence."""
     best = max((score for score, _, _ in ranked), default=0.0)
     floor = max(_LEAST, _NEAR_BEST * best)
-    taken: list[tuple[float, int, Sentence]] = []
+    taken: list[_Ranked] = []
     for score, number, sentence in sorted(ranked, key=lambda item: -item[0]):
         if score < floor or len(taken) == limit:
             break

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragchat.extractive import NO_SUPPORT, extractive_answer
+from ragchat.extractive import NO_SUPPORT, ExtractiveAnswer, extractive_answer
+from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import InvalidQuery, InvalidSetting
 from ragchat_retrieval.values import Candidate, ContextText, Passage, Query, Span
 
@@ -106,6 +107,22 @@ async def test_what_the_conversation_said_already_is_not_said_again():
     context = (ContextText("The Heron carries two children. [1]", lexical=0.4),)
     answer = await extractive_answer(Query("what does it cost?", context=context), evidence)
     assert answer.text == "It costs 38 euros a day. [1]"
+
+
+@pytest.mark.parametrize("embedder", [None, HashingEmbedder(64)])
+async def test_what_was_said_is_said_again_to_who_asks_again(embedder):
+    """Asking twice is no reason to say that the documents do not know."""
+    evidence = candidates("The Heron carries two children.")
+    said = (
+        ContextText("How many children does the Heron carry?", lexical=0.4),
+        ContextText("The Heron carries two children. [1]", lexical=0.4),
+    )
+    again = Query("How many children does the Heron carry?", context=said)
+    answer = await extractive_answer(again, evidence, embedder=embedder)
+    assert answer.text == "The Heron carries two children. [1]"
+    other = Query("And what do bananas cost?", context=said)
+    answer = await extractive_answer(other, evidence, embedder=embedder)
+    assert answer == ExtractiveAnswer(NO_SUPPORT)
 
 
 async def test_code_is_no_sentence():
