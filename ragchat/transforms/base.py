@@ -32,8 +32,10 @@ QUERY_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-_JSON = re.compile(r"[{\[]\s*[\"{\[\]}]|\{\s*['\u2018\u201c]\w+['\u2019\u201d]\s*:")
-"""Begins JSON, or what a small model takes for it."""
+_JSON = re.compile(
+    r"[{\[]\s*[\"{\[\]}]|\{\s*['\u2018\u201c]\w+['\u2019\u201d]\s*:|(?:null|None|true|false)\Z"
+)
+"""Begins JSON, or what a small model takes for it; a constant of it is the whole reply."""
 
 
 async def ask_for_query(model: ChatModel, prompt: str) -> str:

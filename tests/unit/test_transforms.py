@@ -98,7 +98,9 @@ async def test_the_text_is_replaced_whatever_the_reply_is_wrapped_in(name, reply
     assert outcome.semantic is None
 
 
-@pytest.mark.parametrize("reply", ['how do I parse {"a": 1} in C', "{odd} text", "[1] of a list"])
+@pytest.mark.parametrize(
+    "reply", ['how do I parse {"a": 1} in C', "{odd} text", "[1] of a list", "null pointer"]
+)
 async def test_braces_in_a_plain_reply_are_text(reply):
     _, model = scripted(reply)
     assert (await RewriteTransformer(model, "x")(Query("q"))).text == reply
@@ -114,6 +116,10 @@ async def test_the_only_text_of_an_object_is_the_answer_whatever_its_key():
     [
         '{"query": 5}',
         '{"query": null}',
+        "null",
+        "```json\nnull\n```",
+        "None",
+        "false",
         '{"query": "PX-9 val',
         '```json\n{ "query": "PX-9 val',
         '["PX-9 valve"]',
