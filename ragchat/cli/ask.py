@@ -25,6 +25,7 @@ from ragchat.cli.options import (
     TopK,
     flag,
     read_filter,
+    require_question,
 )
 from ragchat.cli.output import Face
 from ragchat.cli.records import heading, place
@@ -88,8 +89,7 @@ def ask(
     json: Json = False,
 ) -> None:
     """Answer a question from the documents, each claim with its source."""
-    if not question.strip():
-        raise typer.BadParameter("is blank", param_hint="QUESTION")
+    require_question(question)
     face = Face.open(json=json)
     messages = [*read_history(history), {"role": "user", "content": question}]
     bounds = read_filter(filters)

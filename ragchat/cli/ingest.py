@@ -65,7 +65,8 @@ def ingest(
 ) -> None:
     """Read folders and files into the index; what is unchanged is skipped.
 
-    With --watch it stops on Ctrl-C; --json then prints one line of JSON each time.
+    A file that cannot be read keeps nobody from reading the others; the exit code is then 1. With
+    --watch it stops on Ctrl-C; --json then prints one line of JSON each time.
     """
     for path in paths:
         if not path.exists():
@@ -90,6 +91,8 @@ async def _ingest(face: Face, job: _Job) -> None:
                 face.document(asdict(report))
             else:
                 _tell(face, report, notes)
+            if report.errors:
+                raise typer.Exit(1)
             return
         from ragchat.cli.watch import changes  # noqa: PLC0415 - an extra's package
 

@@ -49,6 +49,16 @@ DEFAULT_INDEX = "ragchat.sqlite"
 DEFAULT_CORPUS = "default"
 
 
+def require_question(text: str) -> None:
+    """Refuses a question without a word.
+
+    Raises:
+        typer.BadParameter: It is blank.
+    """
+    if not text.strip():
+        raise typer.BadParameter("is blank", param_hint="QUESTION")
+
+
 def read_filter(given: list[str] | None) -> Filter:
     """Returns the conjunction of all ``--filter`` options.
 

@@ -20,6 +20,7 @@ from ragchat.cli.options import (
     TopK,
     flag,
     read_filter,
+    require_question,
 )
 from ragchat.cli.output import Face, one_line, plain
 from ragchat.cli.records import heading, place
@@ -73,6 +74,7 @@ def search(
     json: Json = False,
 ) -> None:
     """Find passages."""
+    require_question(query)
     face = Face.open(json=json)
     bounds = read_filter(filters)
     work = _search(

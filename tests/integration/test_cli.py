@@ -144,6 +144,7 @@ def test_the_version_is_that_of_the_distribution(shell):
         ["search", "q", "--filter", '{"a": [1]}'],
         ["search", "q", "--filter", "{"],
         ["ask", "  "],
+        ["search", ""],
         ["ingest"],
         ["remove"],
         ["remove", "a", "--source", "b"],
@@ -220,11 +221,14 @@ def test_a_bad_file_is_reported_and_the_others_are_ingested(shell):
     folder.mkdir()
     (folder / "good.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
     (folder / "bad.md").write_bytes(b"\xff\xfe broken")
-    report = shell.json("ingest", "notes")
+    told = shell("ingest", "notes", "--json")
+    assert told.returncode == 1
+    report = json.loads(told.stdout)
     assert report["documents"] == 1
     assert [error["id"].rpartition("/")[2] for error in report["errors"]] == ["bad.md"]
     done = shell("ingest", "notes")
-    assert done.stderr.count("bad.md") == 1
+    assert (done.returncode, done.stderr.count("bad.md")) == (1, 1)
+    assert done.stdout == "0 documents read into 0 passages, 1 unchanged, 1 not readable\n"
 
 
 def test_a_single_file_can_be_ingested(shell):
@@ -251,7 +255,9 @@ def test_a_second_folder_of_the_same_name_gets_a_root_of_its_own(shell):
         (shell.folder / project / "docs").mkdir(parents=True)
         (shell.folder / project / "docs" / "page.md").write_text(text, "utf-8")
     shell.json("ingest", "a/docs")
-    assert "choose another root" in shell("ingest", "b/docs").stderr
+    refused = shell("ingest", "b/docs")
+    assert refused.returncode == 1
+    assert "choose another root" in refused.stderr
     assert shell.json("ingest", "b/docs", "--root", "b docs")["documents"] == 1
     assert shell.json("stats")["documents"] == 2
     (shell.folder / "a").rename(shell.folder / "c")
