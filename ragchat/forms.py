@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ragchat_retrieval.trace import Degradation
-    from ragchat_retrieval.values import Candidate, Passage, Query
+    from ragchat_retrieval.values import Candidate, Lines, Passage, Query, Span
+
+
+def range_record(pair: Span | Lines | None) -> dict[str, int] | None:
+    """Returns a range as JSON values: of characters, or of lines."""
+    return None if pair is None else {"start": pair.start, "end": pair.end}
 
 
 def passage_record(passage: Passage) -> dict[str, Any]:
@@ -22,8 +27,8 @@ def passage_record(passage: Passage) -> dict[str, Any]:
         "source": passage.source,
         "headings": list(passage.headings),
         "page": passage.page,
-        "lines": passage.lines and list(passage.lines),
-        "span": passage.span and list(passage.span),
+        "lines": range_record(passage.lines),
+        "span": range_record(passage.span),
         "metadata": dict(passage.metadata),
         "text": passage.text,
     }

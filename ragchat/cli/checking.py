@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ragchat.cli.output import one_line
 from ragchat.cli.records import place
-from ragchat.forms import degraded_records
+from ragchat.forms import degraded_records, range_record
 
 if TYPE_CHECKING:
     from ragchat.citations import CheckedClaim, Citations, Support, Verification
@@ -54,7 +54,7 @@ def verification_record(verification: Verification) -> dict[str, Any]:
 def _claim_record(claim: CheckedClaim) -> dict[str, Any]:
     return {
         "text": claim.text,
-        "span": list(claim.span),
+        "span": range_record(claim.span),
         "status": claim.status,
         "level": claim.level,
         "score": claim.score,
@@ -71,5 +71,5 @@ def _support_record(support: Support) -> dict[str, Any]:
         "score": support.score,
         "lead": support.lead,
         "sentence": support.sentence,
-        "span": support.span and list(support.span),
+        "span": range_record(support.span),
     }

@@ -16,6 +16,7 @@ from ragchat.events import (
     ToolCallDelta,
     Usage,
 )
+from ragchat.forms import range_record
 from ragchat.wire.moments import Checked, Failure
 from ragchat_retrieval.trace import StageEvent
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ragchat.citations import CheckedClaim, Support
     from ragchat.wire.moments import WireEvent
     from ragchat_retrieval.trace import Degradation
-    from ragchat_retrieval.values import Candidate, Lines, Passage, Span
+    from ragchat_retrieval.values import Candidate, Passage
 
 _TEXTS = {TextDelta: "text", RefusalDelta: "refusal", ReasoningDelta: "reasoning"}
 
@@ -125,8 +126,8 @@ def _passage(
         "url": None if url.startswith("ragchat:") else url,
         "headings": list(passage.headings),
         "page": passage.page,
-        "lines": _pair(passage.lines),
-        "span": _pair(passage.span),
+        "lines": range_record(passage.lines),
+        "span": range_record(passage.span),
         "corpus": passage.corpus,
         "text": passage.text,
         "explain": None if explain is None else asdict(explain),
@@ -166,12 +167,8 @@ def _support(support: Support) -> dict[str, Any]:
         "score": support.score,
         "lead": support.lead,
         "sentence": support.sentence,
-        "span": _pair(support.span),
+        "span": range_record(support.span),
     }
-
-
-def _pair(pair: Span | Lines | None) -> dict[str, int] | None:
-    return None if pair is None else {"start": pair.start, "end": pair.end}
 
 
 def _degraded(degraded: tuple[Degradation, ...]) -> list[dict[str, str]]:

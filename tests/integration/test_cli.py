@@ -309,9 +309,9 @@ def test_search_as_json_is_one_document_with_ranks_and_places(filled):
     assert [result["rank"] for result in found["results"]] == [1, 2, 3]
     best = found["results"][0]
     assert "62 dB" in best["text"]
-    assert best["lines"][0] <= best["lines"][1]
+    assert best["lines"]["start"] <= best["lines"]["end"]
     text = next(CORPUS.rglob("grinders.md")).read_text("utf-8")
-    assert text[slice(*best["span"])] == best["text"]
+    assert text[best["span"]["start"] : best["span"]["end"]] == best["text"]
     assert "explain" not in best
 
 
@@ -489,11 +489,11 @@ def test_verify_shows_for_each_sentence_what_supports_it(filled):
     assert (checked["supported"], checked["unknown_citations"]) == (False, [9])
     first = checked["claims"][0]
     assert first["status"] in {"supported", "weak"}
-    assert told["answer"][slice(*first["span"])] == "It makes 62 dB [1]."
+    assert told["answer"][first["span"]["start"] : first["span"]["end"]] == "It makes 62 dB [1]."
     support = first["supports"][0]
     source = told["sources"][0]
-    begin = source["span"][0]
-    cited = source["text"][support["span"][0] - begin : support["span"][1] - begin]
+    begin = source["span"]["start"]
+    cited = source["text"][support["span"]["start"] - begin : support["span"]["end"] - begin]
     assert "62 dB" in cited
     assert [claim["status"] for claim in checked["claims"][1:]] == ["unknown", "uncited"]
 

@@ -60,7 +60,7 @@ def test_every_answer_cites_and_its_first_source_resolves_to_the_fact(played):
         source = next(s for s in turn["sources"] if s["number"] == number)
         text = (CORPUS.parent / "corpus").joinpath(*source["source"].split("/")[-2:])
         lines = text.read_text("utf-8").splitlines()
-        first, last = source["lines"]
+        first, last = source["lines"]["start"], source["lines"]["end"]
         assert source["text"].strip() in "\n".join(lines[first - 1 : last])
 
 

@@ -116,6 +116,12 @@ async def test_a_search_is_that_of_the_index(served, index):
     (expected,) = await index.search("leave", filter={"team": "y"})
     assert (found["id"], found["score"]) == (expected.passage.id, expected.score)
     assert found["explain"]["keyword"]["rank"] == 1
+    narrowed = {"filter": body["filter"]}
+    asked = {"messages": [{"role": "user", "content": "leave"}], "ragchat": narrowed}
+    chat = (await served.http.post("/v1/chat/completions", json=asked)).json()
+    (source,) = chat["ragchat"]["sources"]
+    assert source["lines"] == found["lines"] == {"start": 1, "end": 1}
+    assert source["span"] == found["span"] == {"start": 0, "end": 15}
 
 
 async def test_uploaded_files_are_read_like_those_of_a_folder(served, index):
