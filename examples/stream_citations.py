@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 
 import ragchat
 
@@ -52,4 +52,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except OpenAIError as error:
+        raise SystemExit(f"{error} Set OPENAI_API_KEY, and OPENAI_BASE_URL if need be.") from None

@@ -11,7 +11,7 @@ With an answer of the model in place of the dots, it prints:
 
 from __future__ import annotations
 
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
 
 import ragchat
 from ragchat import sync
@@ -37,4 +37,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OpenAIError as error:
+        raise SystemExit(f"{error} Set OPENAI_API_KEY, and OPENAI_BASE_URL if need be.") from None

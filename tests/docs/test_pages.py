@@ -131,6 +131,27 @@ def test_an_example_goes_on_where_a_model_does_not_help(example, reader, child_e
     assert "Traceback" not in done.stderr
 
 
+ASKING = [example for example in EXAMPLES if "OpenAI()" in example.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("example", ASKING, ids=lambda example: example.name)
+def test_an_example_without_a_chat_model_says_in_a_line_what_to_set(example, reader, child_env):
+    """Whoever tries an example first of all meets no traceback."""
+    env = {name: value for name, value in child_env.items() if not name.startswith("OPENAI_")}
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        cwd=reader,
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r".* Set OPENAI_API_KEY, and OPENAI_BASE_URL if need be\.\n", done.stderr)
+
+
 def test_every_example_is_listed_and_says_what_it_prints():
     listed = {Path(target) for target in blocks.links_of(ROOT / "examples/README.md")}
     servers = {path.relative_to(ROOT / "examples") for path in SERVERS}
