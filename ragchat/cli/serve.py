@@ -126,6 +126,7 @@ async def _serve(
             opened(index, corpus, create=True) as opened_index,
         ):
             app = create_app(opened_index, settings, keys=ring, rerank=rerank)
+            await app.state.ragchat.warm()
             config = uvicorn.Config(
                 app,
                 http="h11",  # it bounds the head of a request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from ragchat.server.keys import Key
 from ragchat.server.limits import Rates, Slots
 from ragchat.server.metrics import Metrics
 from ragchat.server.rounds import Rounds
+from ragchat_retrieval.errors import RagchatError
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +39,8 @@ EXTRACTIVE = "ragchat-extractive"
 
 _OPEN = "open"
 _REMEMBERED = 10_000
+_PATIENCE = 10.0
+"""Seconds that loading may take before the server begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,21 @@ class Service:
     def model(self) -> str:
         """Name of the model that answers."""
         return self.settings.model or EXTRACTIVE
+
+    async def warm(self) -> None:
+        """Asks the index for a word, so that what the first turn would wait for is loaded.
+
+        That is a model for embeddings and a tokenizer, half a second of work; no reranker and no
+        chat model is asked. What fails here is told where somebody asks for it.
+        """
+        preparer = Preparer(
+            retriever=self.index.retriever(top_k=1),
+            augmenter=ContextualAugmenter(max_context_tokens=self.settings.max_context_tokens),
+            policy=Policy(deadline=_PATIENCE),
+        )
+        message = {"role": "user", "content": "ready"}
+        with suppress(RagchatError):
+            await preparer.prepare(model=self.model, messages=[message])
 
     def tenant(self, authorization: str) -> Tenant:
         """Returns what a request may reach.

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ragchat.cli.app import app
 from ragchat.cli.serve import is_local
+from ragchat.testing import LoopbackOpenAI
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - it is refused
 
@@ -31,9 +32,9 @@ def started(tmp_path, child_env):
     """Starts ``ragchat serve`` in a process; gives it and its address."""
     running = []
 
-    def start(*arguments):
+    def start(*arguments, **settings):
         command = [sys.executable, "-m", "ragchat.cli", "serve", "--port", "0", *arguments]
-        env = {**child_env, "RAGCHAT_EMBEDDING_PROVIDER": "none"}
+        env = {**child_env, "RAGCHAT_EMBEDDING_PROVIDER": "none", **settings}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, encoding="utf-8"
         )
@@ -62,6 +63,37 @@ def test_it_serves_until_a_signal_and_ends_in_order(started, sent):
     rest = process.stderr.read()
     assert "Traceback" not in rest
     assert "documents/a" not in rest
+
+
+def test_it_has_asked_its_index_before_it_is_asked(started, shell, tmp_path, monkeypatch):
+    """What the first turn would wait for is loaded when the server says that it listens."""
+    (tmp_path / "tea.md").write_text("Tea is at four.", "utf-8")
+    with LoopbackOpenAI() as embedding:
+        settings = {
+            "RAGCHAT_EMBEDDING_PROVIDER": "openai",
+            "RAGCHAT_EMBEDDING_URL": embedding.base_url,
+            "RAGCHAT_EMBEDDING_MODEL": "any",
+            "RAGCHAT_EMBEDDING_API_KEY": "any",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        assert shell("ingest", "tea.md").exit_code == 0
+        before = len(embedding.requests)
+        started(**settings)
+        asked = [request.json["input"] for request in embedding.requests[before:]]
+    assert asked == [["ready"]]
+
+
+def test_an_embedder_that_is_down_keeps_no_server_from_starting(started, shell, tmp_path):
+    """What fails then is told where somebody asks for it."""
+    (tmp_path / "tea.md").write_text("Tea is at four.", "utf-8")
+    assert shell("ingest", "tea.md").exit_code == 0
+    nowhere = {
+        "RAGCHAT_EMBEDDING_PROVIDER": "ollama",
+        "RAGCHAT_EMBEDDING_URL": "http://127.0.0.1:9",
+    }
+    _, url = started(**nowhere, RAGCHAT_EMBEDDING_MODEL="any")
+    assert httpx2.get(f"{url}/healthz").json() == {"status": "ok"}
 
 
 def test_a_key_made_on_the_command_line_opens_its_corpus(started, shell):
