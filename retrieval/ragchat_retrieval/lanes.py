@@ -105,11 +105,12 @@ class LaneSearch:
         vector_on = self.embedder is not None and self.store.capabilities.semantic and wants_vector
         keyword_on = can_keyword and (wants_keyword or not vector_on)
         asked = list(zip(queries, await analysed(queries, self.analyzer), strict=True))
-        completes = vector_on and keyword_on and self.fusion.completes
-        if completes and self._answers_both(queries):
+        both = vector_on and keyword_on
+        completes = both and self.fusion.completes
+        if both and self._answers_both(queries):
             vectors = await self._embed(queries)
             lanes = await self._together(asked, vectors)
-            lanes = lanes or await self._one_by_one(asked, _same(vectors), completes=True)
+            lanes = lanes or await self._one_by_one(asked, _same(vectors), completes=completes)
         else:
             embedding = self._embed(queries) if vector_on else _same(None)
             lanes = await self._one_by_one(
@@ -150,7 +151,13 @@ class LaneSearch:
         limit = self.limit(first)
 
         def work() -> Awaitable[Sequence[BothLanes]]:
-            return store.search_both(whole, limit, filter=first.filter, scope=first.scope)
+            return store.search_both(
+                whole,
+                limit,
+                filter=first.filter,
+                scope=first.scope,
+                complete=self.fusion.completes,
+            )
 
         stage = self.run.stage
         try:

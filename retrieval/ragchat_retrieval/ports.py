@@ -314,7 +314,7 @@ class LaneQuery(NamedTuple):
 
 
 class BothLanes(NamedTuple):
-    """What both lanes of a store say to one question, each also of what only the other found."""
+    """What both lanes of a store say to one question."""
 
     keyword: LaneResult
     vector: LaneResult
@@ -334,12 +334,13 @@ class SearchesBoth(Protocol):
         *,
         filter: Filter,
         scope: Filter,
+        complete: bool,
     ) -> Sequence[BothLanes]:
         """Returns what both lanes find for each of one or more questions, in order.
 
-        Hits are those of `search_text` and `search_vector`; what they are completed by is what
-        `score_text` and `score_vector` say of the other lane's hits, and nothing where a question
-        has no terms.
+        Hits are those of `search_text` and `search_vector`. If they are to be completed, it is by
+        what `score_text` and `score_vector` say of the other lane's hits, and by nothing where a
+        question has no terms.
         """
         ...
 

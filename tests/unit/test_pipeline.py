@@ -362,6 +362,27 @@ async def test_wordings_of_one_question_are_searched_in_one_call_where_the_store
         assert list(await index.retriever(**options)(Query("apple 3"))) == list(result)
 
 
+@pytest.mark.parametrize("fusion", [RRF(), Weighted(0.3), Weighted(0.3, complete=False)])
+async def test_lanes_asked_in_one_step_rank_as_lanes_asked_one_by_one(fusion):
+    """All wordings are one question to the store, whatever rule merges its answers."""
+
+    class Store(MemoryStore):
+        async def search_both(self, queries, limit, **bounds):
+            asked.append(len(queries))
+            return await super().search_both(queries, limit, **bounds)
+
+    asked = []
+    texts = [f"apple {n} {'pear ' * (n % 4)}" for n in range(9)]
+    index = await index_of(*texts, store=Store(), embedder=HashingEmbedder(64))
+    options = {"expander": lambda q: [q.with_text("pear")], "top_k": 4, "fusion": fusion}
+    options |= {"candidates": 5, "explain": True}
+    result = await index.retriever(**options)(Query("apple 3"))
+    assert asked == [2]
+    index.store = one_by_one(index.store)
+    assert list(await index.retriever(**options)(Query("apple 3"))) == list(result)
+    assert asked == [2]
+
+
 @pytest.mark.parametrize("broken", [(), ("search_vector",), ("search_text",)])
 async def test_lanes_that_fail_in_one_step_are_asked_one_by_one(broken):
     """Each lane then answers, is skipped or fails under the policy's rule for it."""

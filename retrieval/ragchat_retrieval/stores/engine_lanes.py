@@ -107,15 +107,16 @@ class EngineLanes(ABC):
         *,
         filter: Filter,
         scope: Filter,
+        complete: bool,
     ) -> list[BothLanes]:
-        """Returns what both lanes find for each question, and say of each other's hits.
+        """Returns what both lanes find for each question; may complete each with the other's hits.
 
         Raises:
             InvalidVector: As `search_vector`, for any of them.
         """
         vectors = [query_vector(query.vector) for query in queries]
         terms = [dict(query.terms) for query in queries]
-        words = WordRows(terms, vectors, limit, filter, scope)
+        words = WordRows(terms, vectors, limit, filter, scope, complete=complete)
         both = BothSearch(vectors, limit, filter, scope, words)
         # In this order: the longest work goes to a thread, and the other is done meanwhile.
         (snapshot, found), (same, worded) = await gather(

@@ -6,7 +6,7 @@ A store hands a question to a snapshot, at once if the answer is small, else in 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -124,8 +124,9 @@ class Worded(NamedTuple):
     """What the keyword lane finds."""
 
     found: Found
-    similar: NDArray[np.float64]
-    """Cosine similarity of each row with the question; NaN for rows without a vector."""
+    similar: NDArray[np.float64] | None
+    """Cosine similarity of each row with the question, NaN for rows without a vector; None if the
+    lanes are not to be completed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +142,8 @@ class WordRows:
     limit: int
     filter: Filter
     scope: Filter
+    complete: bool = field(kw_only=True)
+    """Whether each lane is to score what only the other one finds."""
 
     def is_small(self, snapshot: Snapshot) -> bool:
         """Depends on terms, passages, hits and filters."""
@@ -157,13 +160,14 @@ class WordRows:
         worded = []
         for terms, vector in zip(self.terms, self.vectors, strict=True):
             found = snapshot.search_text(terms, self.limit, mask)
-            worded.append(Worded(found, snapshot.score_vector(vector, found.rows)))
+            similar = snapshot.score_vector(vector, found.rows) if self.complete else None
+            worded.append(Worded(found, similar))
         return snapshot, worded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BothSearch(Nearby["list[BothLanes]"]):
-    """The best passages by BM25 and by cosine similarity, scored by both, for several questions."""
+    """The best passages by BM25 and by cosine similarity, for several questions."""
 
     words: WordRows
     """The same questions to the keyword lane."""
@@ -273,9 +277,11 @@ def is_small_lookup(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filte
 def _completed(
     snapshot: Snapshot, terms: Mapping[str, float], worded: Worded, near: Found
 ) -> BothLanes:
-    """Gives each lane the scores of what only the other one found."""
+    """Gives each lane the scores of what only the other one found, if it is to have them."""
     keyword = worded.found
     by_terms, by_vector = hits(snapshot, keyword), hits(snapshot, near)
+    if worded.similar is None:
+        return BothLanes(LaneResult(by_terms), LaneResult(by_vector))
     theirs, mine = set(near.rows.tolist()), set(keyword.rows.tolist())
     scored = zip(by_terms, keyword.rows.tolist(), worded.similar.tolist(), strict=True)
     similar = {hit.passage_id: s for hit, row, s in scored if row not in theirs and s == s}  # noqa: PLR0124 - NaN is not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -272,12 +273,16 @@ class VectorLaneContract:
         for bounds in (ALL, Filter(In("document_id", ("d3", "d4", "d7", "bare")))):
             expected = [await _lane_by_lane(store, query, 5, bounds) for query in queries]
             if isinstance(store, SearchesBoth):
-                rows = await store.search_both(queries, 5, filter=bounds, scope=bounds)
+                both = partial(store.search_both, filter=bounds, scope=bounds)
+                rows = await both(queries, 5, complete=True)
                 told = [[([*lane.hits], dict(lane.completed)) for lane in row] for row in rows]
                 assert told == expected
+                rows = await both(queries, 5, complete=False)
+                found = [[([*lane.hits], dict(lane.completed)) for lane in row] for row in rows]
+                assert found == [[(hits, {}) for hits, _ in row] for row in expected]
                 bad = LaneQuery({}, 0 * axis(0))
                 with pytest.raises(InvalidVector):
-                    await store.search_both([*queries, bad], 5, filter=bounds, scope=ALL)
+                    await both([*queries, bad], 5, complete=False)
 
     @pytest.mark.parametrize(
         "vector",
