@@ -50,6 +50,18 @@ def test_strings_with_one_hash_are_told_apart() -> None:
     assert StringTable.of(COLLIDING[:1]).first([COLLIDING[1].encode()]).tolist() == [-1]
 
 
+@pytest.mark.parametrize("most", [0, 100])
+def test_strings_are_the_same_however_often_and_in_whatever_order_they_are_asked_for(most):
+    names = [f"§{n}" for n in range(9)]
+    table = StringTable.of(names)
+    with patch("ragchat_retrieval.engine.strings._MOST_KEPT", most):
+        for wanted in ([3, 3, 8], [], [8, 0, 3], list(range(9))):
+            found = table.get(np.array(wanted, np.int64))
+            assert found == [names[at] for at in wanted]
+        first, again = table.get(np.array([4, 4]))
+        assert (first is again) == bool(most)
+
+
 def test_a_vocabulary_numbers_terms_once() -> None:
     vocabulary = Vocabulary()
     assert vocabulary.assign(["a", "b", "a"]).tolist() == [0, 1, 0]

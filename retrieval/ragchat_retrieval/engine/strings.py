@@ -8,9 +8,9 @@ points.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+_MOST_KEPT = 2**14
+"""Strings up to which a table is small: so many ids take one or two megabytes as objects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +41,9 @@ class StringTable:
 
     order: NDArray[np.int32]
     """Position of the string that each of `hashes` belongs to."""
+
+    _kept: list[str | None] = field(default_factory=list, init=False, repr=False)
+    """Strings of a small table that were asked for already, by position."""
 
     @classmethod
     def of(cls, strings: Sequence[str]) -> StringTable:
@@ -97,8 +103,16 @@ class StringTable:
         return result
 
     def get(self, positions: NDArray[np.int64]) -> list[str]:
-        """Returns the strings at positions."""
-        return [text.decode() for text in self._slices(positions)]
+        """Returns the strings at positions; a small table gives the same objects again."""
+        if len(self) > _MOST_KEPT:
+            return [text.decode() for text in self._slices(positions)]
+        kept, wanted = self._kept, positions.tolist()
+        if not kept:
+            kept[:] = [None] * len(self)
+        if new := [at for at in wanted if kept[at] is None]:
+            for at, text in zip(new, self._slices(np.array(new)), strict=True):
+                kept[at] = text.decode()
+        return cast("list[str]", [kept[at] for at in wanted])
 
     def all(self) -> list[str]:
         """Returns all strings, in order of position."""
