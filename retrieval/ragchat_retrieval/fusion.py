@@ -9,15 +9,17 @@ so that a passage which one lane cut off is not counted as irrelevant to it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload, runtime_checkable
 
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.ports import Hit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from ragchat_retrieval.ports import Hit
     from ragchat_retrieval.values import Candidate
 
 RRF_K = 60.0
@@ -25,6 +27,48 @@ RRF_K = 60.0
 
 _EXACT = 1e-9
 """Weights that add up to 1 but for rounding leave nothing."""
+
+
+class Hits(Sequence[Hit]):
+    """Hits as two columns, best first; one is made a `Hit` only for who looks at it.
+
+    Args:
+        ids: Passage ids.
+        scores: The raw lane score of each.
+    """
+
+    __slots__ = ("ids", "scores")
+
+    def __init__(self, ids: Sequence[str], scores: Sequence[float]) -> None:
+        self.ids = ids
+        self.scores = scores
+
+    @classmethod
+    def of(cls, hits: Sequence[Hit]) -> Hits:
+        """Returns any hits as columns."""
+        return hits if isinstance(hits, Hits) else cls(*zip(*hits, strict=True)) if hits else NONE
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Hits: ...
+    def __getitem__(self, index: int | slice) -> Hit | Hits:
+        """Returns a hit, or the hits of a slice."""
+        if isinstance(index, slice):
+            return Hits(self.ids[index], self.scores[index])
+        return Hit(self.ids[index], self.scores[index])
+
+    def __iter__(self) -> Iterator[Hit]:
+        """Goes through the hits."""
+        return map(Hit, self.ids, self.scores)
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self.ids)
+
+
+NONE = Hits((), ())
+"""No hits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +83,17 @@ class LaneResult:
 
     def completed_by(self, scores: Mapping[str, float]) -> LaneResult:
         """Returns the same hits with scores of what other lanes returned; the hits' own stand."""
-        own = {hit.passage_id for hit in self.hits}
+        own = set(Hits.of(self.hits).ids)
         return LaneResult(self.hits, {id_: s for id_, s in scores.items() if id_ not in own})
 
     def scores(self) -> dict[str, float]:
         """Returns all known scores by passage id."""
-        return {**self.completed, **dict(self.hits)}
+        hits = Hits.of(self.hits)
+        return {**self.completed, **dict(zip(hits.ids, hits.scores, strict=True))}
 
     def ranks(self) -> dict[str, int]:
         """Returns one-based ranks by passage id; a repeated id counts where it stands first."""
-        ranks: dict[str, int] = {}
-        for hit in self.hits:
-            if hit.passage_id not in ranks:
-                ranks[hit.passage_id] = len(ranks) + 1
-        return ranks
+        return dict(zip(dict.fromkeys(Hits.of(self.hits).ids), count(1), strict=False))
 
 
 class Fused(NamedTuple):
@@ -69,6 +110,47 @@ class Fused(NamedTuple):
         return Fused(self.passage_id, score, self.keyword, self.vector, self.title)
 
 
+class Order(Sequence[Fused]):
+    """A fused order, best first; what each lane gave is looked up only for who looks at it.
+
+    Args:
+        ids: Passage ids, each once.
+        fused: Looks a passage up by its id.
+    """
+
+    __slots__ = ("fused", "ids")
+
+    def __init__(self, ids: Sequence[str], fused: Callable[[str], Fused]) -> None:
+        self.ids = ids
+        self.fused = fused
+
+    @classmethod
+    def of(cls, fused: Sequence[Fused]) -> Order:
+        """Returns any fused sequence as an order."""
+        if isinstance(fused, Order):
+            return fused
+        known = {item.passage_id: item for item in reversed(fused)}
+        return cls([item.passage_id for item in fused], known.__getitem__)
+
+    @overload
+    def __getitem__(self, index: int) -> Fused: ...
+    @overload
+    def __getitem__(self, index: slice) -> Order: ...
+    def __getitem__(self, index: int | slice) -> Fused | Order:
+        """Returns a passage, or the order of a slice."""
+        if isinstance(index, slice):
+            return Order(self.ids[index], self.fused)
+        return self.fused(self.ids[index])
+
+    def __iter__(self) -> Iterator[Fused]:
+        """Goes through the passages."""
+        return map(self.fused, self.ids)
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self.ids)
+
+
 @runtime_checkable
 class Fusion(Protocol):
     """A rule that merges the lanes."""
@@ -83,7 +165,7 @@ class Fusion(Protocol):
         """Whether the keyword and the vector lane are wanted at all."""
         ...
 
-    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
+    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> Sequence[Fused]:
         """Merges the lanes that ran (None: it did not), best first, ties by passage id."""
         ...
 
@@ -140,7 +222,7 @@ class Weighted:
         keyword: LaneResult | None,
         vector: LaneResult | None,
         titles: Mapping[str, float] | None = None,
-    ) -> list[Fused]:
+    ) -> Order:
         """Merges the lanes; fused scores lie in 0 … 1.
 
         Args:
@@ -182,7 +264,7 @@ class RRF:
         """Both lanes count."""
         return True, True
 
-    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> list[Fused]:
+    def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> Order:
         """Merges the lanes by rank."""
         return _ordered(self._parts(keyword), self._parts(vector), {})
 
@@ -209,8 +291,7 @@ def fuse_rankings(
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, id_ in enumerate(dict.fromkeys(ranking), start=1):
             scores[id_] = scores.get(id_, 0.0) + weight / (constant + rank)
-    # As in `_ordered`, tuples need no key function.
-    return {id_: -score for score, id_ in sorted((-score, id_) for id_, score in scores.items())}
+    return {id_: scores[id_] for id_ in _best_first(scores)}
 
 
 def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -220,6 +301,18 @@ def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
     which comes first, counts double.
     """
     return fuse_rankings(rankings, weights=[2.0] + [1.0] * (len(rankings) - 1))
+
+
+def fuse_orders(orders: Sequence[Order]) -> Order:
+    """Merges the orders of a question, which comes first, and its other wordings.
+
+    What a passage got from the lanes is told by the first order that holds it.
+    """
+    owners: dict[str, Order] = {}
+    for order in reversed(orders):
+        owners |= dict.fromkeys(order.ids, order)
+    scores = fuse_wordings([order.ids for order in orders])
+    return Order(list(scores), lambda id_: owners[id_].fused(id_).rescored(scores[id_]))
 
 
 def fuse_candidates(
@@ -247,12 +340,22 @@ def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:
 
 def _ordered(
     lexical: Mapping[str, float], semantic: Mapping[str, float], named: Mapping[str, float]
-) -> list[Fused]:
+) -> Order:
     """Adds up what was found by either lane, best first, ties by passage id."""
-    parts = [
-        (id_, lexical.get(id_, 0.0), semantic.get(id_, 0.0), named.get(id_, 0.0))
-        for id_ in {**lexical, **semantic}
-    ]
-    # Tuples compare much faster than a key function would give keys: score, then id.
-    ascending = sorted((-(k + v + t), id_, k, v, t) for id_, k, v, t in parts)
-    return [Fused(id_, -score, k, v, t) for score, id_, k, v, t in ascending]
+    scores = {**lexical, **semantic}
+    for id_ in lexical.keys() & semantic.keys():
+        scores[id_] = lexical[id_] + semantic[id_]
+    for id_ in named.keys() & scores.keys():
+        scores[id_] += named[id_]
+
+    def fused(id_: str) -> Fused:
+        parts = (part.get(id_, 0.0) for part in (lexical, semantic, named))
+        return Fused(id_, scores[id_], *parts)
+
+    return Order(_best_first(scores), fused)
+
+
+def _best_first(scores: Mapping[str, float]) -> list[str]:
+    """Returns ids by descending score, ties by id."""
+    # Two sorts of plain values are much faster than one of pairs.
+    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)

@@ -10,13 +10,13 @@ Passages are not read here; ids and scores are enough to rank.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.asking import analysed, blended, semantic_texts
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
-from ragchat_retrieval.fusion import Fused, LaneResult, Weighted, fuse_wordings
+from ragchat_retrieval.fusion import LaneResult, Order, Weighted, fuse_orders
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.ports import (
     LaneQuery,
@@ -63,16 +63,16 @@ class Ranking:
     """The fused order of one query, and the lanes that it came from."""
 
     query: Query
-    fused: Sequence[Fused] = ()
+    fused: Order = field(default_factory=lambda: Order.of(()))
     keyword: LaneResult | None = None
     vector: LaneResult | None = None
     title: Mapping[str, float] | None = None
     """Shares of the question in titles and file names, by passage id; None if nobody asked."""
 
     @property
-    def ids(self) -> list[str]:
+    def ids(self) -> Sequence[str]:
         """The passage ids, best first."""
-        return [item.passage_id for item in self.fused]
+        return self.fused.ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,21 +338,19 @@ class LaneSearch:
 
         return await self._stage("keyword", work)
 
-    def _floor(
-        self, fused: list[Fused], keyword: LaneResult | None, vector: LaneResult | None
-    ) -> list[Fused]:
+    def _floor(self, fused: Order, keyword: LaneResult | None, vector: LaneResult | None) -> Order:
         """Applies `min_similarity`; a skipped vector lane has no floor."""
         least = self.min_similarity
         if least is None or vector is None:
             return fused
         cosines = vector.scores()
         matches = {} if keyword is None else keyword.scores()
-        return [
-            item
-            for item in fused
-            if matches.get(item.passage_id, 0.0) > 0.0
-            or cosines.get(item.passage_id, -1.0) >= least
+        kept = [
+            id_
+            for id_ in fused.ids
+            if matches.get(id_, 0.0) > 0.0 or cosines.get(id_, -1.0) >= least
         ]
+        return Order(kept, fused.fused)
 
     async def _stage(self, name: StageName, work: Callable[[], Awaitable[T]]) -> T | None:
         async def start() -> T | None:
@@ -366,11 +364,11 @@ def fused_lanes(
     keyword: LaneResult | None,
     vector: LaneResult | None,
     titles: Mapping[str, float] | None,
-) -> list[Fused]:
+) -> Order:
     """Merges lanes, and what titles say where they are known and the fusion wants to know."""
     if isinstance(fusion, Weighted):
         return fusion.fuse(keyword, vector, titles)
-    return fusion.fuse(keyword, vector)
+    return Order.of(fusion.fuse(keyword, vector))
 
 
 def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
@@ -378,10 +376,7 @@ def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
     first = rankings[0]
     if len(rankings) == 1:
         return first
-    scores = fuse_wordings([ranking.ids for ranking in rankings])
-    # In reverse, so that what the question itself says of a passage stands.
-    known = {item.passage_id: item for ranking in reversed(rankings) for item in ranking.fused}
-    return replace(first, fused=[known[id_].rescored(score) for id_, score in scores.items()])
+    return replace(first, fused=fuse_orders([ranking.fused for ranking in rankings]))
 
 
 async def _same(value: T) -> T:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.fusion import Fused, Fusion
+    from ragchat_retrieval.fusion import Fused, Fusion, Order
     from ragchat_retrieval.options import SearchOptions
     from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, Identity, Store
@@ -133,7 +133,7 @@ class Searcher:
         position = 0
         while position < len(fused) and (depth is None or len(read) < depth):
             batch = fused[position : None if depth is None else position + depth - len(read)]
-            known = await self.store.get([item.passage_id for item in batch], scope=query.scope)
+            known = await self.store.get(batch.ids, scope=query.scope)
             read += await beside(len(batch) > MANY, _checked, batch, known, bounds)
             position += len(batch)
         return read
@@ -222,14 +222,14 @@ def covered(passages: Sequence[Passage], text: str) -> Span | None:
 
 
 def _checked(
-    batch: Sequence[Fused], known: Mapping[str, Passage], bounds: Filter
+    batch: Order, known: Mapping[str, Passage], bounds: Filter
 ) -> list[tuple[Fused, Passage]]:
     """Returns what was found with its passages, without what a writer has removed meanwhile.
 
     Raises:
         ScopeViolation: A passage lies outside filter or scope.
     """
-    found = [(item, known[item.passage_id]) for item in batch if item.passage_id in known]
+    found = [(batch.fused(id_), known[id_]) for id_ in batch.ids if id_ in known]
     if bounds:
         for _, passage in found:
             if not bounds.matches_passage(passage):
@@ -253,7 +253,7 @@ def _candidates(
 
 def _explanations(ranking: Ranking, passages: Sequence[tuple[Fused, Passage]]) -> list[Explanation]:
     asked = set(_WORDS.terms(ranking.query.text))
-    ranks = {item.passage_id: rank for rank, item in enumerate(ranking.fused, start=1)}
+    ranks = {id_: rank for rank, id_ in enumerate(ranking.ids, start=1)}
     keyword, vector = (
         None if lane is None else (lane.ranks(), lane.scores())
         for lane in (ranking.keyword, ranking.vector)

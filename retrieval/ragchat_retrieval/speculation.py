@@ -178,7 +178,7 @@ def _disagreeing(rankings: Sequence[R], top_k: int | None) -> Sequence[R]:
     return rankings[:1] if len(rankings) == 2 and len(heads) == 1 else rankings  # noqa: PLR2004 - a pair
 
 
-def _ids(ranking: Ranking | Sequence[Candidate]) -> list[str]:
+def _ids(ranking: Ranking | Sequence[Candidate]) -> Sequence[str]:
     if isinstance(ranking, Ranking):
         return ranking.ids
     return [candidate.passage.id for candidate in ranking]

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.fusion import RRF, LaneResult, Weighted, fuse_rankings
+from ragchat_retrieval.fusion import (
+    RRF,
+    Fused,
+    Hits,
+    LaneResult,
+    Order,
+    Weighted,
+    fuse_orders,
+    fuse_rankings,
+    fuse_wordings,
+)
 from ragchat_retrieval.ports import Hit
 
 IDS = st.sampled_from("abcdefgh")
@@ -99,6 +109,48 @@ def test_a_constant_that_makes_no_sense_means_sixty(k):
 def test_an_empty_lane_leaves_the_other_one():
     hits = [Hit("a", 2), Hit("b", 1)]
     assert [f.passage_id for f in RRF().fuse(LaneResult(()), LaneResult(hits))] == ["a", "b"]
+
+
+@given(SCORES, SCORES, st.dictionaries(IDS, st.floats(0, 1), max_size=4))
+def test_fused_parts_are_those_of_the_lanes_and_add_up_to_the_last_bit(keyword, vector, titles):
+    rule = Weighted(0.3, title=0.2)
+    order = rule.fuse(lane(keyword), lane(vector), titles)
+    alone = [rule.fuse(lane(keyword), LaneResult(()), {}), rule.fuse(LaneResult(()), lane(vector))]
+    lexical, semantic = ({f.passage_id: f for f in each} for each in alone)
+    assert {f.passage_id for f in order} == keyword.keys() | vector.keys()
+    for item in order:
+        id_ = item.passage_id
+        assert item.keyword == (lexical[id_].keyword if id_ in keyword else 0.0)
+        assert (item.vector > 0.0) == (id_ in semantic and semantic[id_].vector > 0.0)
+        assert item.title == 0.2 * titles.get(id_, 0.0)
+        assert item.score == item.keyword + item.vector + item.title
+
+
+@given(SCORES, st.slices(8))
+def test_hits_as_columns_are_the_same_hits(scores, part):
+    plain = lane(scores).hits
+    columns = Hits.of(plain)
+    assert Hits.of(columns) is columns
+    assert [*columns] == plain
+    assert [*columns[part]] == plain[part]
+    assert [columns[n] for n in range(len(columns))] == plain
+    one, other = LaneResult(plain, {"z": 1.0}), LaneResult(columns, {"z": 1.0})
+    assert one.scores() == other.scores()
+    assert one.ranks() == other.ranks()
+    assert one.completed_by({"a": 1.0}).completed == other.completed_by({"a": 1.0}).completed
+
+
+@given(st.lists(st.lists(IDS, max_size=6, unique=True), min_size=1, max_size=4), st.slices(8))
+def test_a_passage_of_several_orders_has_the_parts_that_the_first_gives_it(rankings, part):
+    rows = [[Fused(id_, 1.0, n, -n) for id_ in row] for n, row in enumerate(rankings)]
+    order = fuse_orders([Order.of(row) for row in rows])
+    scores = fuse_wordings(rankings)
+    first = {item.passage_id: item for row in reversed(rows) for item in row}
+    expected = [first[id_].rescored(score) for id_, score in scores.items()]
+    assert [*order] == expected
+    assert [*order[part]] == expected[part]
+    assert Order.of(order) is order
+    assert len(order) == len(expected)
 
 
 def test_a_repeated_id_counts_where_it_stands_first():

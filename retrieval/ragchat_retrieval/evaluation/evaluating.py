@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ragchat_retrieval.evaluation.collection import Topic
-    from ragchat_retrieval.fusion import Fused, Fusion, LaneResult
+    from ragchat_retrieval.fusion import Fusion, LaneResult, Order
     from ragchat_retrieval.lanes import Ranking
     from ragchat_retrieval.ports import Retriever, Store
     from ragchat_retrieval.trace import Degradation
@@ -174,7 +174,7 @@ def fused_by(
     keyword: LaneResult | None,
     vector: LaneResult | None,
     titles: Mapping[str, float] | None = None,
-) -> list[Fused]:
+) -> Order:
     """Fuses lanes as a search with this fusion would have.
 
     That is: a lane that it does not want is not run if the other was, and scores that only

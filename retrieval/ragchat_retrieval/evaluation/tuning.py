@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.evaluation.collection import Topic
     from ragchat_retrieval.evaluation.evaluating import Asker
-    from ragchat_retrieval.fusion import Fused
+    from ragchat_retrieval.fusion import Order
     from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.lanes import Ranking
     from ragchat_retrieval.ports import Reranker
@@ -232,7 +232,7 @@ class _Bench:
         self._scorer = None if rerank is None else _Remembering(rerank.scorer)
         self._passages: dict[str, Passage] = {}
         self._fusing: tuple[float, float, int] | None = None
-        self._fused: dict[str, list[Fused]] = {}
+        self._fused: dict[str, Order] = {}
         """Orders by topic, of the weights and number of candidates at hand only: all would be
         millions."""
 
@@ -257,7 +257,7 @@ class _Bench:
         ids = [candidate.passage.id for candidate in outcome.candidates]
         return self._metric(self._documents(ids), topic.grades), outcome.scored
 
-    def _fuse(self, topic: str, ranking: Ranking, setting: Setting) -> list[Fused]:
+    def _fuse(self, topic: str, ranking: Ranking, setting: Setting) -> Order:
         at_hand = (setting.keyword, setting.title, setting.candidates)
         if self._fusing != at_hand:
             self._fusing = at_hand

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ragchat_retrieval.fusion import LaneResult
+from ragchat_retrieval.fusion import Hits, LaneResult
 from ragchat_retrieval.ports import BothLanes, Hit, TermCounts
 from ragchat_retrieval.stores.answers import hits, visible
 
@@ -279,15 +279,17 @@ def _completed(
 ) -> BothLanes:
     """Gives each lane the scores of what only the other one found, if it is to have them."""
     keyword = worded.found
-    by_terms, by_vector = hits(snapshot, keyword), hits(snapshot, near)
+    by_terms, by_vector = (
+        Hits(snapshot.ids(found.rows), found.scores.tolist()) for found in (keyword, near)
+    )
     if worded.similar is None:
         return BothLanes(LaneResult(by_terms), LaneResult(by_vector))
     theirs, mine = set(near.rows.tolist()), set(keyword.rows.tolist())
-    scored = zip(by_terms, keyword.rows.tolist(), worded.similar.tolist(), strict=True)
-    similar = {hit.passage_id: s for hit, row, s in scored if row not in theirs and s == s}  # noqa: PLR0124 - NaN is not
+    scored = zip(by_terms.ids, keyword.rows.tolist(), worded.similar.tolist(), strict=True)
+    similar = {id_: s for id_, row, s in scored if row not in theirs and s == s}  # noqa: PLR0124 - NaN is not
     rest = {}
     if terms:
         at = [i for i, row in enumerate(near.rows.tolist()) if row not in mine]
         scores = snapshot.score_text(terms, near.rows[at]).tolist()
-        rest = {by_vector[i].passage_id: score for i, score in zip(at, scores, strict=True)}
+        rest = {by_vector.ids[i]: score for i, score in zip(at, scores, strict=True)}
     return BothLanes(LaneResult(by_terms, rest), LaneResult(by_vector, similar))
