@@ -107,7 +107,7 @@ def query_of(result: object, caller: Query, *, stage: str) -> Query:
         InvalidQuery: It is no query.
     """
     if not isinstance(result, Query):
-        raise InvalidQuery(f"{stage}: must return a Query")
+        raise InvalidQuery(f"{stage}: must return a Query, not {type(result).__name__}")
     return result.bounded_by(caller)
 
 

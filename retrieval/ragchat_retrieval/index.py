@@ -115,6 +115,7 @@ class HybridIndex:
             on_progress: Hears floats 0 … 1, never falling, 1.0 last.
 
         Raises:
+            InvalidDocument: One is no `Document`.
             DuplicateDocumentID: One id occurs twice.
             InvalidText: NUL or a lone surrogate in a field.
             IdentityMismatch: The corpus was written with other settings.

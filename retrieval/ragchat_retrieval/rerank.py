@@ -154,9 +154,9 @@ def check_scores(scores: Sequence[float], expected: int) -> list[float]:
         raise MalformedRanking(f"{len(given)} scores for {expected} candidates")
     for position, score in enumerate(given):
         if not _is_number(score):
-            raise MalformedRanking(f"score {position} is no number")
+            raise MalformedRanking(f"the score of candidate {position} is no number")
         if not (math.isfinite(score) and 0.0 <= score <= 1.0):
-            raise MalformedRanking(f"score {position} lies outside 0 … 1")
+            raise MalformedRanking(f"the score of candidate {position} lies outside 0 … 1")
     return [float(score) for score in given]
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from ragchat_retrieval.chunking import TextSplitter, recommended_profile
 from ragchat_retrieval.embedders.checks import embed_checked
-from ragchat_retrieval.errors import DuplicateDocumentID
+from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument
 from ragchat_retrieval.metadata import are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.text import check_document
-from ragchat_retrieval.values import Revision, indexed_text
+from ragchat_retrieval.values import Document, Revision, indexed_text
 from ragchat_retrieval.vectors import unit_matrices
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.ports import Embedder, Splitter
-    from ragchat_retrieval.values import Document, Passage
+    from ragchat_retrieval.values import Passage
 
     Progress = Callable[[float], object]
 
@@ -57,10 +57,15 @@ def default_splitter(embedder: Embedder | None) -> TextSplitter:
     return TextSplitter(*profile, count=None if window is None else count)
 
 
-def check_distinct(documents: Sequence[Document], *, store: str) -> None:
-    """Raises `DuplicateDocumentID` if one id occurs twice."""
+def check_distinct(documents: Sequence[object], *, store: str) -> None:
+    """Raises `DuplicateDocumentID` if one id occurs twice, `InvalidDocument` for what is none."""
     seen: set[str] = set()
     for document in documents:
+        if not isinstance(document, Document):
+            problem = f"a Document is needed, not {type(document).__name__}"
+            if isinstance(document, (list, tuple)):
+                problem += "; several are given as ingest(*documents)"
+            raise InvalidDocument(problem, field="type")
         if document.id in seen:
             raise DuplicateDocumentID(document.id, store=store)
         seen.add(document.id)

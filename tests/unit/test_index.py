@@ -13,6 +13,7 @@ from ragchat_retrieval.errors import (
     DuplicateDocumentID,
     EmbeddingError,
     IdentityMismatch,
+    InvalidDocument,
     InvalidFilterKey,
     InvalidIndexIdentity,
     InvalidSetting,
@@ -285,6 +286,14 @@ async def test_a_document_without_passages_is_removed():
     index = await filled(Document("a", "one"), embedder=None)
     report = await index.ingest(Document("a", "  \n"))
     assert report.deleted == 1
+    assert await index.document_ids() == []
+
+
+@pytest.mark.parametrize("given", ["a text", [Document("a", "x"), Document("b", "y")], None])
+async def test_what_is_no_document_is_refused_before_anything_is_written(given):
+    index = quickstart()
+    with pytest.raises(InvalidDocument, match=f"not {type(given).__name__}"):
+        await index.ingest(Document("c", "Tea."), given)
     assert await index.document_ids() == []
 
 
