@@ -1,7 +1,11 @@
-"""A route for the Vercel AI SDK's `useChat`, and one for any client of the OpenAI API.
+r"""A route for the Vercel AI SDK's `useChat`, and one for any client of the OpenAI API.
 
-pip install "ragchat-toolkit[cli]" fastapi uvicorn
-uvicorn --app-dir examples/servers fastapi_app:app
+    pip install ragchat-toolkit fastapi uvicorn
+    uvicorn --app-dir examples/servers fastapi_app:app
+    curl -N http://127.0.0.1:8000/v1/chat/completions -H "content-type: application/json" \
+        -d '{"model": "any", "messages": [{"role": "user", "content": "How much leave?"}]}'
+
+It answers from one document, in memory; yours come with `open_index` and `ingest_directory`.
 """
 
 from __future__ import annotations
@@ -17,12 +21,20 @@ from openai import AsyncOpenAI
 import ragchat
 from ragchat.wire import ChunkEncoder, Encoder, UIMessageEncoder, encoded, turn
 
+DOCUMENT = ragchat.Document(
+    "leave",
+    "Employees get 25 days of paid leave a year.",
+    title="Leave",
+    source="https://example.org/leave",
+)
+
 index = ragchat.quickstart()
 preparer = ragchat.Preparer(index.retriever(top_k=5))
 
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, AsyncOpenAI]]:
+    await index.ingest(DOCUMENT)
     async with AsyncOpenAI() as client:
         yield {"client": client}
 

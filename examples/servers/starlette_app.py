@@ -1,8 +1,11 @@
-"""An endpoint that streams answers with sources and citations, for `<ragchat-answer>`.
+r"""An endpoint that streams answers with sources and citations, for `<ragchat-answer>`.
 
-    pip install "ragchat-toolkit[cli]" starlette uvicorn
+    pip install ragchat-toolkit starlette uvicorn
     uvicorn --app-dir examples/servers starlette_app:app
+    curl -N http://127.0.0.1:8000/v1/ragchat/answer -H "content-type: application/json" \
+        -d '{"messages": [{"role": "user", "content": "How many days of leave do I get?"}]}'
 
+It answers from one document, in memory; yours come with `open_index` and `ingest_directory`.
 `/component/ragchat-answer.js` is the web component, as it ships with the package.
 """
 
@@ -22,6 +25,13 @@ from starlette.staticfiles import StaticFiles
 import ragchat
 from ragchat.wire import EventEncoder, encoded, turn
 
+DOCUMENT = ragchat.Document(
+    "leave",
+    "Employees get 25 days of paid leave a year.",
+    title="Leave",
+    source="https://example.org/leave",
+)
+
 index = ragchat.quickstart()
 preparer = ragchat.Preparer(index.retriever(top_k=5, explain=True))
 component = str(files("ragchat.wire").joinpath("static"))
@@ -37,6 +47,7 @@ async def answer(request: Request) -> StreamingResponse:
 
 @asynccontextmanager
 async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, AsyncOpenAI]]:
+    await index.ingest(DOCUMENT)
     async with AsyncOpenAI() as client:
         yield {"client": client}
 
