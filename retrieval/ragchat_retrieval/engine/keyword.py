@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.engine.segment import Segment
     from ragchat_retrieval.engine.strings import Vocabulary
 
+    _Places = list[tuple[Segment, int, int]]
+    _Weighted = list[tuple[float, _Places]]
 
 _REMEMBERED = 4
 """Searches whose scores are kept: as many as a batch has in the lane at a time."""
@@ -72,15 +74,20 @@ class KeywordLane:
         norms: NDArray[np.float64] = K1 * (1.0 - B + B * relative)
         return norms
 
-    def scores(self, terms: Mapping[str, float]) -> NDArray[np.float64]:
-        """Returns the score of every row, removed ones included; 0 for rows without a term.
+    def scores(self, questions: Sequence[Mapping[str, float]]) -> Iterator[NDArray[np.float64]]:
+        """Yields, for each question, the score of every row, removed ones included.
 
-        The array is kept a while, since who searches also asks for the scores of what another lane
-        found. It is not to be written to.
+        It is 0 for rows without a term. The array is kept a while, since who searches also asks for
+        the scores of what another lane found. It is not to be written to.
         """
-        weighted = [
-            (factor, *place) for factor, postings in self._weighted(terms) for place in postings
-        ]
+        for terms, weighted in zip(questions, self._weighted(questions), strict=True):
+            scores = self._summed(weighted)
+            self._recent.add(terms, scores)
+            yield scores
+
+    def _summed(self, found: _Weighted) -> NDArray[np.float64]:
+        """Returns the score of every row for the terms of a question."""
+        weighted = [(factor, *place) for factor, postings in found for place in postings]
         if not weighted:
             return np.zeros(len(self.lengths))
         # In one piece each, and of the type that counting and taking need, so that nothing is
@@ -93,9 +100,7 @@ class KeywordLane:
             rows[part] = segment.rows[start:end]
             self._part(factor, segment.counts[start:end], norms.take(rows[part]), weights[part])
             low = part.stop
-        scores = np.bincount(rows, weights, len(self.lengths)).astype(np.float64, copy=False)
-        self._recent.add(terms, scores)
-        return scores
+        return np.bincount(rows, weights, len(self.lengths)).astype(np.float64, copy=False)
 
     def scores_of(self, terms: Mapping[str, float], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the same scores for some rows only."""
@@ -110,7 +115,8 @@ class KeywordLane:
             segment.start: np.searchsorted(ascending, (segment.start, segment.stop)).tolist()
             for segment in self.segments
         }
-        for factor, postings in self._weighted(terms):
+        (weighted,) = self._weighted([terms])
+        for factor, postings in weighted:
             for segment, start, end in postings:
                 low, high = bounds[segment.start]
                 wanted, found = ascending[low:high], segment.rows[start:end]
@@ -129,19 +135,27 @@ class KeywordLane:
         counts = {term: self._holding(found) for term, found in self._postings(list(terms))}
         return {term: count for term, count in counts.items() if count}
 
-    def _weighted(
-        self, terms: Mapping[str, float]
-    ) -> Iterator[tuple[float, list[tuple[Segment, int, int]]]]:
-        """Yields weight times idf and the postings of each term that occurs, by spelling."""
-        wanted = sorted(term for term, weight in terms.items() if weight > 0)
-        for term, postings in self._postings(wanted):
-            holding = self._holding(postings)
-            if holding:
-                yield terms[term] * idf(self.live, holding), postings
+    def _weighted(self, questions: Sequence[Mapping[str, float]]) -> list[_Weighted]:
+        """Returns weight times idf and the postings of each term that occurs, by spelling.
 
-    def _postings(
-        self, wanted: Sequence[str]
-    ) -> Iterator[tuple[str, list[tuple[Segment, int, int]]]]:
+        The terms of all questions are looked up together.
+        """
+        wanted = {term for terms in questions for term, weight in terms.items() if weight > 0}
+        known = [
+            (term, idf(self.live, holding), postings)
+            for term, postings in self._postings(sorted(wanted))
+            if (holding := self._holding(postings))
+        ]
+        return [
+            [
+                (weight * rarity, postings)
+                for term, rarity, postings in known
+                if (weight := terms.get(term, 0.0)) > 0
+            ]
+            for terms in questions
+        ]
+
+    def _postings(self, wanted: Sequence[str]) -> Iterator[tuple[str, _Places]]:
         """Yields terms, in the order given, with where their postings are."""
         ids = self.vocabulary.lookup(wanted)
         slices = [segment.slices(ids) for segment in self.segments]
@@ -155,7 +169,7 @@ class KeywordLane:
                 ],
             )
 
-    def _holding(self, postings: list[tuple[Segment, int, int]]) -> int:
+    def _holding(self, postings: _Places) -> int:
         """Returns how many live rows hold a term."""
         if self.alive is None:
             return sum(end - start for _, start, end in postings)

@@ -15,7 +15,7 @@ from ragchat_retrieval.engine.select import ranked, top
 from ragchat_retrieval.filters import Filter, Op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -234,10 +234,20 @@ class Snapshot:
 
         Terms of weight 0 or less are ignored, so that scores are positive.
         """
+        return next(self.search_texts([terms], limit, mask))
+
+    def search_texts(
+        self, questions: Sequence[Mapping[str, float]], limit: int, mask: Mask | None = None
+    ) -> Iterator[Found]:
+        """Yields `search_text` of the terms of each question, which are looked up together."""
         if limit <= 0 or not self.live or (mask is not None and not len(mask)):
-            return self._nothing()
-        scores = self.keyword.scores(terms)
-        mask = mask or self._alive_mask
+            yield from (self._nothing() for _ in questions)
+            return
+        for scores in self.keyword.scores(questions):
+            yield self._best(scores, limit, mask or self._alive_mask)
+
+    def _best(self, scores: NDArray[np.float64], limit: int, mask: Mask | None) -> Found:
+        """Returns the best rows of positive score."""
         if mask is not None and len(mask) * _GATHER_SHARE < self.rows:
             few = scores[mask.rows]
             picked = top(few, limit, floor=0.0)

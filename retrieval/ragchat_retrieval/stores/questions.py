@@ -158,8 +158,8 @@ class WordRows:
         """Returns rows for each question, best first."""
         mask = snapshot.mask(self.filter, self.scope)
         worded = []
-        for terms, vector in zip(self.terms, self.vectors, strict=True):
-            found = snapshot.search_text(terms, self.limit, mask)
+        every = snapshot.search_texts(self.terms, self.limit, mask)
+        for found, vector in zip(every, self.vectors, strict=True):
             similar = snapshot.score_vector(vector, found.rows) if self.complete else None
             worded.append(Worded(found, similar))
         return snapshot, worded
