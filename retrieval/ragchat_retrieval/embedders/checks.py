@@ -15,6 +15,7 @@ import numpy as np
 from ragchat_retrieval.errors import EmbeddingError, InvalidSetting, RagchatError
 from ragchat_retrieval.policy import model_call
 from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.vectors import squared_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -153,6 +154,8 @@ def checked_rows(answer: object, *, count: int, dimension: int, model: str) -> N
         raise EmbeddingError(problem, model=model)
     if vectors.dtype.kind not in "fiu":
         raise EmbeddingError("returned values that are no numbers", model=model)
+    if _is_normalised(vectors):
+        return vectors.copy()
     _refuse_first(np.logical_not(np.isfinite(vectors).all(axis=1)), "a non-finite value", model)
     _refuse_first(np.logical_not(vectors.any(axis=1)), "a zero vector", model)
     return _normalised(vectors)
@@ -170,6 +173,15 @@ def _refuse_first(bad: NDArray[np.bool_], what: str, model: str) -> None:
         position = int(bad.argmax())
         problem = f"returned {what} for text {position + 1} of {len(bad)}"
         raise EmbeddingError(problem, model=model, position=position)
+
+
+def _is_normalised(vectors: NDArray[Any]) -> bool:
+    """Whether these are rows of finite numbers and of length 1 beyond any doubt."""
+    if vectors.dtype != np.float32:
+        return False
+    # A sum depends a little on how it is made, so what is near the bound is looked at closely.
+    off = np.abs(np.sqrt(squared_lengths([vectors])) - 1.0)
+    return bool((off < _NORMALISED / 2).all())
 
 
 def _normalised(vectors: NDArray[Any]) -> NDArray[np.float32]:

@@ -77,7 +77,10 @@ def ranked(
     rows, scores = rows[order], scores[order]
     equal = scores[1:] == scores[:-1]
     if equal.any():
-        tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        flags = np.zeros(len(rows), np.bool_)
+        flags[1:] = equal
+        flags[:-1] |= equal
+        tied = flags.nonzero()[0]
         labels = names(rows[tied])
         rank = np.zeros(len(rows), np.int64)
         rank[tied[sorted(range(len(tied)), key=labels.__getitem__)]] = np.arange(len(tied))
