@@ -9,6 +9,7 @@ so that a passage which one lane cut off is not counted as irrelevant to it.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -269,8 +270,10 @@ class RRF:
         return _ordered(self._parts(keyword), self._parts(vector), {})
 
     def _parts(self, lane: LaneResult | None) -> dict[str, float]:
-        ranks = {} if lane is None else lane.ranks()
-        return {id_: 1.0 / (self.k + rank) for id_, rank in ranks.items()}
+        if lane is None:
+            return {}
+        ids = dict.fromkeys(Hits.of(lane.hits).ids)
+        return {id_: 1.0 / (self.k + rank) for rank, id_ in enumerate(ids, start=1)}
 
 
 def fuse_rankings(
@@ -287,10 +290,10 @@ def fuse_rankings(
         Fused scores by id, best first, ties by id.
     """
     constant = RRF(k).k
-    scores: dict[str, float] = {}
+    scores: defaultdict[str, float] = defaultdict(float)
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, id_ in enumerate(dict.fromkeys(ranking), start=1):
-            scores[id_] = scores.get(id_, 0.0) + weight / (constant + rank)
+            scores[id_] += weight / (constant + rank)
     return {id_: scores[id_] for id_ in _best_first(scores)}
 
 
@@ -349,8 +352,8 @@ def _ordered(
         scores[id_] += named[id_]
 
     def fused(id_: str) -> Fused:
-        parts = (part.get(id_, 0.0) for part in (lexical, semantic, named))
-        return Fused(id_, scores[id_], *parts)
+        keyword, vector, title = lexical.get(id_, 0.0), semantic.get(id_, 0.0), named.get(id_, 0.0)
+        return Fused(id_, scores[id_], keyword, vector, title)
 
     return Order(_best_first(scores), fused)
 
