@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.ports import LaneQuery
 from ragchat_retrieval.stores import questions
 from ragchat_retrieval.stores.memory import MemoryStore
-from ragchat_retrieval.testing.store_suite_kit import ALL, by_words, passage_ids, put, revision
+from ragchat_retrieval.testing.store_suite_kit import (
+    ALL,
+    by_words,
+    passage_ids,
+    put,
+    revision,
+    terms_of,
+    vector_of,
+)
 
 
 @pytest.mark.parametrize("name", ["", " \t"])
@@ -91,3 +101,21 @@ async def test_removed_documents_are_let_go() -> None:
     assert await store.revision() == before
     await put(store, revision("more", "text"))
     assert len(await by_words(store, "text")) == 2
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_lanes_too_large_to_be_asked_at_once_say_the_same(*, complete: bool) -> None:
+    """How much work a question is decides where it is done, and nothing else."""
+    store = MemoryStore()
+    await put(store, *(revision(f"d{n}", f"{'word ' * (n % 5)}text {n}") for n in range(40)))
+    asked = [LaneQuery(terms_of(f"word {n}"), vector_of(f"text {n}")) for n in range(3)]
+
+    async def told() -> list[object]:
+        rows = await store.search_both(asked, 5, filter=ALL, scope=ALL, complete=complete)
+        return [[([*lane.hits], lane.completed) for lane in row] for row in rows]
+
+    at_once = await told()
+    with patch.object(questions, "_SMALL_FLOATS", 0):
+        assert await told() == at_once
+    with patch.object(questions, "_SMALL_ROWS", 0):
+        assert await told() == at_once

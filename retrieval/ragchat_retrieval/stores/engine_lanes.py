@@ -10,6 +10,7 @@ from ragchat_retrieval.stages import beside
 from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.questions import (
     SMALL_IDS,
+    AtOnce,
     BothSearch,
     Commonness,
     NearRows,
@@ -37,6 +38,11 @@ T = TypeVar("T")
 
 class EngineLanes(ABC):
     """What a store needs no more than a snapshot for; see `ports.Store` for what it promises."""
+
+    @property
+    @abstractmethod
+    def vector_search(self) -> str:
+        """How vectors are searched; ``float32`` compares a question with each of them."""
 
     async def ids(self, *, scope: Filter) -> Sequence[str]:
         """Returns all passage ids in ascending order."""
@@ -118,6 +124,10 @@ class EngineLanes(ABC):
         terms = [dict(query.terms) for query in queries]
         words = WordRows(terms, vectors, limit, filter, scope, complete=complete)
         both = BothSearch(vectors, limit, filter, scope, words)
+        if self.vector_search == "float32":  # any other store may have a way of its own
+            told = await self._ask(AtOnce(both), vectors=vectors)
+            if told is not None:
+                return told
         # In this order: the longest work goes to a thread, and the other is done meanwhile.
         (snapshot, found), (same, worded) = await gather(
             self._ask(NearRows(vectors, limit, filter, scope), vectors=vectors),

@@ -172,6 +172,10 @@ class BothSearch(Nearby["list[BothLanes]"]):
     words: WordRows
     """The same questions to the keyword lane."""
 
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Depends on both lanes."""
+        return Nearby.is_small(self, snapshot) and self.words.is_small(snapshot)
+
     def told(self, snapshot: Snapshot, found: Sequence[Found]) -> list[BothLanes]:
         """Returns what both lanes found, given what the vector lane did."""
         return self.joined(snapshot, self.words.answer(snapshot)[1], found)
@@ -182,6 +186,23 @@ class BothSearch(Nearby["list[BothLanes]"]):
         """Returns what both lanes found, given rows of both for each question."""
         parts = zip(self.words.terms, worded, found, strict=True)
         return [_completed(snapshot, *part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtOnce(Generic[T_co]):
+    """Another question, if it is small."""
+
+    question: Question[T_co]
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """It is, or nothing is done."""
+        del snapshot
+        return True
+
+    def answer(self, snapshot: Snapshot) -> T_co | None:
+        """Returns the answer; None if it takes longer than may be waited for."""
+        question = self.question
+        return question.answer(snapshot) if question.is_small(snapshot) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
