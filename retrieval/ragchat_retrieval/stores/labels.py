@@ -6,8 +6,7 @@ For stores with a row per passage: labels equal to the document's are kept once,
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ragchat_retrieval.metadata import are_same, decode, encode
 
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.values import Document, Passage
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """What passages inherit from their document."""
 
     document_id: str

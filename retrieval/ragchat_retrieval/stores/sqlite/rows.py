@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 PASSAGE = (
     "document, id, ordinal, span_start, span_end, line_start, line_end, page, headings, own, text"
 )
-"""The columns that `PassageRow` takes."""
+"""The columns that `read_passages` takes."""
 
 
 # --- writing ---
@@ -122,10 +122,9 @@ def read_passages(
     by_document: dict[int, list[Row]] = {}
     for row in rows:
         by_document.setdefault(row[0], []).append(row)
-    sliced = [key for key, group in by_document.items() if any(row[-1] is None for row in group)]
-    whole = list(by_document.keys() - set(sliced))
-    for keys, text in ((sliced, "text"), (whole, "''")):
-        for marks, part in batches(keys):
+    sliced = {row[0] for row in rows if row[-1] is None}
+    for keys, text in ((sliced, "text"), (by_document.keys() - sliced, "''")):
+        for marks, part in batches([*keys]):
             query = (
                 f"SELECT key, id, title, source, metadata, digest, {text} FROM documents "  # noqa: S608 - constants and placeholders
                 f"WHERE key IN ({marks})"
@@ -135,7 +134,8 @@ def read_passages(
             ):
                 labels = Labels(document_id, title, source, memo(metadata), digest)
                 for row in by_document[key]:
-                    yield _passage(row, inherit(labels, row[-2], memo), body)
+                    own = row[-2]
+                    yield _passage(row, labels if own is None else inherit(labels, own, memo), body)
 
 
 def _passage(row: Row, labels: Labels, body: str) -> Passage:
