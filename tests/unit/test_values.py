@@ -25,6 +25,7 @@ from ragchat_retrieval.errors import (
     InvalidSetting,
 )
 from ragchat_retrieval.filters import Eq, Filter, Gt
+from ragchat_retrieval.metadata import Metadata
 from ragchat_retrieval.trace import Degradation, Trace
 from ragchat_retrieval.values import (
     MAX_DOCUMENT_BYTES,
@@ -39,6 +40,7 @@ from ragchat_retrieval.values import (
     Span,
     indexed_text,
     passage_id,
+    trusted_passage,
 )
 
 # Documents
@@ -202,6 +204,28 @@ def test_ranges_and_headings_take_their_types_from_plain_tuples():
     assert passage.span == Span(0, 1)
     assert (passage.lines.end, passage.span.end) == (2, 1)
     assert hash(passage) == hash(copy.deepcopy(passage))
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_a_trusted_passage_is_what_the_constructor_makes_of_the_same_fields(rich):
+    kept = Metadata({"n": 1})
+    values = (
+        ("text", "a#0", "a", "A", "s", kept, ("One", "Two"), 3, Lines(1, 2), Span(4, 8), 5, "00ff")
+        if rich
+        else ("", "b", "", None, None, kept, (), None, None, None, 0, "")
+    )
+    names = [field.name for field in dataclasses.fields(Passage)]
+    trusted = trusted_passage(*values)
+    made = Passage(**dict(zip(names, (*values, None), strict=True)))
+    assert type(trusted) is Passage
+    assert [getattr(trusted, name) for name in names] == [getattr(made, name) for name in names]
+    assert trusted == made == copy.deepcopy(trusted)
+    assert pickle.loads(pickle.dumps(trusted)) == made  # noqa: S301 - our own bytes
+    assert hash(trusted) == hash(made)
+    assert repr(trusted) == repr(made)
+    assert dataclasses.replace(trusted, ordinal=9) == dataclasses.replace(made, ordinal=9)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        trusted.text = "other"
 
 
 def test_a_passage_shares_the_metadata_object_of_its_document():

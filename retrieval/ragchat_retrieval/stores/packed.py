@@ -12,12 +12,12 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragchat_retrieval.metadata import are_same
-from ragchat_retrieval.values import Document, Lines, Passage, Span
+from ragchat_retrieval.values import Document, Lines, Span, trusted_passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ragchat_retrieval.values import Revision
+    from ragchat_retrieval.values import Passage, Revision
 
 _HEAD = struct.Struct("<2i4q")
 """How many passages there are, the flags, and where parts of the run begin.
@@ -146,19 +146,19 @@ class PackedDocument:
             piece, run + _FIXED + position * _EACH
         )
         document_id, title, source = self._labels or self._named()
-        return Passage(
+        return trusted_passage(
             str(piece[text + low : text + high], "utf-8"),
-            id=passage_id,
-            document_id=document_id,
-            title=title,
-            source=source,
-            metadata=self._metadata,
-            headings=headings,
-            page=None if page == _NONE else page,
-            lines=None if first == _NONE else Lines(first, last),
-            span=Span(start, end),
-            ordinal=ordinal,
-            digest=piece[run + _FIXED + size * _EACH : run + mark].hex(),
+            passage_id,
+            document_id,
+            title,
+            source,
+            self._metadata,
+            headings,
+            None if page == _NONE else page,
+            None if first == _NONE else Lines(first, last),
+            Span(start, end),
+            ordinal,
+            piece[run + _FIXED + size * _EACH : run + mark].hex(),
         )
 
     def ordinal(self, key: int) -> int:

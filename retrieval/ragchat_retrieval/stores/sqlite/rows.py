@@ -10,13 +10,15 @@ import numpy as np
 from ragchat_retrieval.metadata import decode, encode
 from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit, own_labels
 from ragchat_retrieval.stores.sqlite.schema import batches
-from ragchat_retrieval.values import Document, Lines, Passage, Span
+from ragchat_retrieval.values import Document, Lines, Span, trusted_passage
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from ragchat_retrieval.values import Passage
 
 
 Row = tuple[Any, ...]
@@ -140,17 +142,20 @@ def read_passages(
 
 def _passage(row: Row, labels: Labels, body: str) -> Passage:
     _, passage_id, ordinal, start, end, first, last, page, headings, _, text = row
-    return Passage(
-        body[max(start, 0) : max(end, 0)] if text is None else text,
-        id=passage_id,
-        document_id=labels.document_id,
-        title=labels.title,
-        source=labels.source,
-        metadata=labels.metadata,
-        headings=tuple(json.loads(headings)) if headings else (),
-        page=page,
-        lines=None if first is None else Lines(first, last),
-        span=None if start is None else Span(start, end),
-        ordinal=ordinal,
-        digest=labels.digest,
+    document_id, title, source, metadata, digest = labels
+    if text is None:
+        text = body[max(start, 0) : max(end, 0)]
+    return trusted_passage(
+        text,
+        passage_id,
+        document_id,
+        title,
+        source,
+        metadata,
+        tuple(json.loads(headings)) if headings else (),
+        page,
+        None if first is None else Lines(first, last),
+        None if start is None else Span(start, end),
+        ordinal,
+        digest,
     )
