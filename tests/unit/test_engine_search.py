@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from ragchat_retrieval.engine import Batch, Engine, Postings
 from ragchat_retrieval.engine import matrix as matrix_module
+from ragchat_retrieval.engine import snapshot as snapshot_module
 from ragchat_retrieval.engine import writer as writer_module
+from ragchat_retrieval.engine.strings import StringTable
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.lexical import bm25
 
@@ -364,6 +366,30 @@ def test_passages_are_found_by_id_key_and_document() -> None:
     )
     assert snapshot.document_rows(["doc-x"]).tolist() == []
     assert snapshot.document_rows([]).tolist() == []
+
+
+def test_ids_just_given_lead_back_to_their_rows_without_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In any order, beside unknown ones, in bounded memory, and only in the state they are of."""
+    monkeypatch.setattr(snapshot_module, "_NAMED", 40)
+    model = Model()
+    model.write(drawn(18, 200))
+    model.write(drawn(19, 100, "q"), [3, 4])
+    snapshot = model.engine.snapshot
+    rows = snapshot.live_rows()
+    for low in range(0, len(rows), 20):
+        part = rows[low : low + 20]
+        names = snapshot.ids(part)
+        with monkeypatch.context() as patch:
+            patch.setattr(StringTable, "first", None)
+            assert snapshot.find(names[::-1]).tolist() == part[::-1].tolist()
+        assert snapshot.find([*names, "nothing"]).tolist() == [*part.tolist(), -1]
+        assert len(snapshot._named) <= 60
+    last = snapshot.ids(rows[-2:])
+    model.write([], [298, 299])
+    assert model.engine.snapshot.find(last).tolist() == [-1, -1]
+    assert snapshot.find(last).tolist() == rows[-2:].tolist()
 
 
 def test_removing_most_gives_the_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:

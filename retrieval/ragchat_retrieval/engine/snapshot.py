@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ragchat_retrieval.filters import Condition
 
 _CACHED_MASKS = 16
+_NAMED = 1024
+"""Passages of the latest searches whose ids are not looked up again: who searches reads them."""
+
 _GATHER_SHARE = 4
 """Below one row in this many, a mask's rows are gathered rather than all scores multiplied."""
 
@@ -66,6 +69,7 @@ class Snapshot:
     """Terms of all live passages."""
 
     _masks: dict[bytes, Mask] = field(default_factory=dict, init=False, repr=False)
+    _named: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -92,6 +96,9 @@ class Snapshot:
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Returns the live row of each passage id, −1 for unknown ones."""
+        named = [*map(self._named.get, ids)]
+        if None not in named:
+            return np.array(named, np.int64)
         encoded = [id_.encode("utf-8", "surrogatepass") for id_ in ids]
         found = np.full(len(ids), -1, np.int64)
         for segment in self.segments:
@@ -138,6 +145,14 @@ class Snapshot:
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Returns the passage ids of rows."""
+        names = self._ids(rows)
+        if len(names) <= _NAMED:
+            if len(self._named) > _NAMED:
+                self._named.clear()
+            self._named.update(zip(names, rows.tolist(), strict=True))
+        return names
+
+    def _ids(self, rows: NDArray[np.int64]) -> list[str]:
         if len(self.segments) == 1:
             return self.segments[0].ids.get(rows)
         result = [""] * len(rows)
