@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.engine import Snapshot
     from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.stores.sqlite.rows import Row
     from ragchat_retrieval.values import Document, Passage
 
 _FURTHEST = 2**62
@@ -183,12 +185,26 @@ def document(
 
 
 def passages(
-    connection: sqlite3.Connection, corpus: int, wanted: Sequence[str], scope: Filter
+    connection: sqlite3.Connection,
+    corpus: int,
+    wanted: Sequence[str],
+    scope: Filter,
+    *,
+    near: Snapshot | None = None,
 ) -> dict[str, Passage]:
-    """Returns the known ones among these passages by id, in the order asked for."""
+    """Returns the known ones among these passages by id, in the order asked for.
+
+    Args:
+        connection: In a transaction.
+        corpus: Key of the corpus.
+        wanted: Ids.
+        scope: What the caller may see.
+        near: Arrays of the corpus, of any time, that spare the index of ids for what they know.
+    """
     ids = [i for i in dict.fromkeys(wanted) if is_storable(i)]
-    rows = []
-    for marks, part in batches(ids):
+    rows = [] if near is None else _by_key(connection, corpus, ids, near)
+    known = {row[1] for row in rows}
+    for marks, part in batches([i for i in ids if i not in known]):
         query = f"SELECT {PASSAGE} FROM passages WHERE corpus = ? AND id IN ({marks})"  # noqa: S608 - constants, placeholders
         rows.extend(connection.execute(query, (corpus, *part)).fetchall())
     found = {
@@ -197,6 +213,22 @@ def passages(
         if scope.matches_passage(passage)
     }
     return {i: found[i] for i in ids if i in found}
+
+
+def _by_key(
+    connection: sqlite3.Connection, corpus: int, ids: Sequence[str], near: Snapshot
+) -> list[Row]:
+    """Returns the rows that stand where the arrays have these passages.
+
+    The file may have moved on, so that some are of other passages, which nobody asked for.
+    """
+    at = near.find(ids)
+    rows: list[Row] = []
+    for marks, part in batches(near.keys(at[at >= 0]).tolist()):
+        # The sign keeps SQLite from walking through the whole corpus by its index.
+        query = f"SELECT {PASSAGE} FROM passages WHERE key IN ({marks}) AND +corpus = ?"  # noqa: S608 - constants, placeholders
+        rows.extend(connection.execute(query, (*part, corpus)).fetchall())
+    return rows
 
 
 def neighbours(

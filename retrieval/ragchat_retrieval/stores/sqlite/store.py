@@ -237,7 +237,10 @@ class SQLiteStore(EngineLanes):
     async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> Mapping[str, Passage]:
         """Returns the known ones among these passages, by id."""
         wanted = tuple(passage_ids)
-        return await self._of_corpus(lambda c, key: reading.passages(c, key, wanted, scope), {})
+        near = self._mirrors[self._corpus].latest
+        return await self._of_corpus(
+            lambda c, key: reading.passages(c, key, wanted, scope, near=near), {}
+        )
 
     async def neighbours(
         self, document_id: str, ordinal: int, n: int, *, scope: Filter
