@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -42,7 +42,7 @@ class StringTable:
     order: NDArray[np.int32]
     """Position of the string that each of `hashes` belongs to."""
 
-    _kept: list[str | None] = field(default_factory=list, init=False, repr=False)
+    _kept: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     """Strings of a small table that were asked for already, by position."""
 
     @classmethod
@@ -107,12 +107,10 @@ class StringTable:
         if len(self) > _MOST_KEPT:
             return [text.decode() for text in self._slices(positions)]
         kept, wanted = self._kept, positions.tolist()
-        if not kept:
-            kept[:] = [None] * len(self)
-        if new := [at for at in wanted if kept[at] is None]:
-            for at, text in zip(new, self._slices(np.array(new)), strict=True):
-                kept[at] = text.decode()
-        return cast("list[str]", [kept[at] for at in wanted])
+        if new := [at for at in wanted if at not in kept]:
+            # Nothing is ever taken out, so that threads may do this at the same time.
+            kept.update(zip(new, map(bytes.decode, self._slices(np.array(new))), strict=True))
+        return [kept[at] for at in wanted]
 
     def all(self) -> list[str]:
         """Returns all strings, in order of position."""
