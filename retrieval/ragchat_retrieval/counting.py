@@ -1,7 +1,7 @@
 """Counting the terms of many texts at once: most of what a large write does.
 
 Texts come as UTF-8, with spaces where no term reaches across. Array operations find their chunks
-and look them up in a hash table by their bytes, a thousand texts at a time, so that a chunk is a
+and look them up in a hash table by their bytes, some hundred texts at a time, so that a chunk is a
 string only when it is met for the first time and somebody has to say what its terms are. The result
 is what asking for every chunk of every text would give.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ragchat_retrieval.pages import room
 from ragchat_retrieval.terms import TermTable, sliced
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
     Keys = NDArray[np.uint64]
 
-_TOGETHER = 1024
-"""Most texts counted at a time: their arrays stay near the processor."""
+_TOGETHER = 256
+"""Most texts counted at a time: their arrays stay near the processor, and leave small holes."""
 
-_TOGETHER_SIZE = 2**22
+_TOGETHER_SIZE = 2**20
 """Characters of texts after which no more are counted together, since a text may be long."""
 
 _KEPT_CHUNKS = 400_000
@@ -133,8 +134,9 @@ class _Chunks:
         self._chunks = array("i", [-1])
         self._others: dict[bytes, int] = {}
         # Where the terms of each chunk begin and, one further, end.
-        self._bounds = array("q", [0])
-        self._terms_of = array("i")
+        self._bounds = array("q", [1])
+        # The first is none, since numpy takes no view of an empty array.
+        self._terms_of = array("i", [-1])
 
     def _numbered(
         self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
@@ -181,7 +183,7 @@ class _Chunks:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the numbers of the chunks' terms and the owners of these, in no order."""
         bounds = np.frombuffer(self._bounds, np.int64)
-        terms = np.array(self._terms_of, np.int32)
+        terms = np.frombuffer(self._terms_of, np.int32)
         firsts = bounds[chunks]
         sizes = bounds[chunks + 1] - firsts
         # Most chunks have one term or none.
@@ -207,9 +209,12 @@ class _Table:
     def __init__(self, bits: int) -> None:
         self._bits = bits
         self._size = 1
-        self._entries = np.zeros(1 << bits, np.int32)
-        self._low = np.zeros(1 + (1 << bits), np.uint64)
-        self._high = np.zeros(1 + (1 << bits), np.uint64)
+        self._entries = room((1 << bits,), np.int32)
+        self._entries[...] = 0
+        # Entry 0 is none.
+        self._low = room((1 + (1 << bits),), np.uint64)
+        self._high = room((1 + (1 << bits),), np.uint64)
+        self._low[0] = self._high[0] = 0
 
     def find(self, low: Keys, high: Keys) -> NDArray[np.int32]:
         """Returns the entry of each key; a new key becomes one.

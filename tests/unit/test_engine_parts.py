@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat_retrieval.engine import Batch, Engine, release
-from ragchat_retrieval.engine.growing import Growing, room, settled
+from ragchat_retrieval.engine.growing import Growing
 from ragchat_retrieval.engine.matrix import BLOCK
 from ragchat_retrieval.engine.segment import Segment
 from ragchat_retrieval.engine.select import ranked, top
 from ragchat_retrieval.engine.strings import StringTable, Vocabulary
+from ragchat_retrieval.pages import room, settled
 
 STRINGS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=12)
 # Two different strings with one CRC-32.

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragchat_retrieval.engine.growing import Growing, room
+from ragchat_retrieval.engine.growing import Growing
 from ragchat_retrieval.engine.select import top
+from ragchat_retrieval.pages import room
 from ragchat_retrieval.quantization import quantize
 from ragchat_retrieval.vectors import squared_length
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragchat_retrieval.engine.batch import Postings
-from ragchat_retrieval.engine.growing import room, settled
 from ragchat_retrieval.engine.strings import StringTable
+from ragchat_retrieval.pages import room, settled
 from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.engine.batch import Batch
     from ragchat_retrieval.engine.strings import Vocabulary
 
-_TOGETHER = 2**18
+_TOGETHER = 2**16
 """Postings put in their places at a time, so that what this takes in memory is small."""
 
 

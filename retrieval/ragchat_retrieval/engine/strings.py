@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ragchat_retrieval.engine.growing import settled
+from ragchat_retrieval.pages import settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

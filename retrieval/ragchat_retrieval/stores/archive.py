@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragchat_retrieval.engine.growing import Growing, room
+from ragchat_retrieval.engine.growing import Growing
 from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.pages import room
 from ragchat_retrieval.stores.packed import PackedDocument, run_of
 
 if TYPE_CHECKING:
