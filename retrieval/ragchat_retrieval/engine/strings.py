@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ragchat_retrieval.pages import settled
+from ragchat_retrieval.pages import room, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,18 +59,22 @@ class StringTable:
     @classmethod
     def joined(cls, tables: Sequence[StringTable]) -> StringTable:
         """Puts tables one after another; positions of later ones move up."""
-        text = np.concatenate([table.text for table in tables])
-        bases = np.cumsum([0, *(len(table.text) for table in tables)])
-        starts = [table.offsets[:-1] + base for table, base in zip(tables, bases, strict=False)]
-        offsets = np.concatenate([*starts, bases[-1:]]).astype(np.int64)
-        firsts = np.cumsum([0, *map(len, tables)])
-        hashes = np.concatenate([table.hashes for table in tables])
-        shifted = [table.order + first for table, first in zip(tables, firsts, strict=False)]
-        order = np.concatenate(shifted).astype(np.int32)
+        sizes = [len(table.text) for table in tables]
+        text, size = room((sum(sizes),), np.uint8), sum(map(len, tables))
+        offsets = room((size + 1,), np.int64)
+        hashes, order = np.empty(size, np.uint32), np.empty(size, np.int32)
+        base = first = 0
+        for table, length in zip(tables, sizes, strict=True):
+            there = slice(first, first + len(table))
+            text[base : base + length] = table.text
+            np.add(table.offsets[:-1], base, out=offsets[there])
+            hashes[there] = table.hashes
+            np.add(table.order, first, out=order[there])
+            base, first = base + length, first + len(table)
+        offsets[-1] = base
         # Stable, so that equal strings stay in ascending position.
         ascending = np.argsort(hashes, kind="stable")
-        hashes, order = hashes[ascending], order[ascending]
-        return cls(settled(text), settled(offsets), settled(hashes), settled(order))
+        return cls(text, offsets, settled(hashes[ascending]), settled(order[ascending]))
 
     def find(self, encoded: Sequence[bytes]) -> list[list[int]]:
         """Returns all positions of each of these UTF-8 strings, ascending."""
