@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,8 @@ blocks = load("blocks")
 place = load("conftest")
 ROOT, PAGES, EXAMPLES = place.ROOT, place.PAGES, place.EXAMPLES
 SERVERS = (ROOT / "examples/servers").glob("*.py")  # tests/integration runs them
-EXTRAS = {"cli", "documents", "local", "server", "langchain", "llamaindex", "haystack"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = set(PROJECT["optional-dependencies"])
 SHELL_WORDS = {
     "cd",
     "git",
