@@ -36,15 +36,16 @@ scores = st.one_of(st.none(), st.floats(), st.integers(), st.booleans(), st.text
 
 @given(st.lists(scores, max_size=6))
 async def test_scores_are_finite_fall_and_keep_the_order(given):
-    """They are the given ones exactly if those are numbers, finite, and never rise."""
+    """They are the given ones, as floats, exactly if those are numbers, finite, and never rise."""
     result = await found_by(*(item(id=str(n), score=score) for n, score in enumerate(given)))
     made = [candidate.score for candidate in result]
     assert [candidate.passage.id for candidate in result] == [str(n) for n in range(len(given))]
     assert all(map(math.isfinite, made))
     assert all(above >= below for above, below in pairwise(made))
     usable = all(type(score) in {int, float} and math.isfinite(score) for score in given)
-    kept = usable and given == sorted(given, reverse=True)
-    assert made == (given if kept else [1 / rank for rank in range(1, len(given) + 1)])
+    numbers = [float(score) for score in given] if usable else []
+    kept = usable and numbers == sorted(numbers, reverse=True)
+    assert made == (numbers if kept else [1 / rank for rank in range(1, len(given) + 1)])
 
 
 @given(
