@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 LOCAL_NAMES = frozenset({"", "localhost", "ip6-localhost"})
 SETTINGS = ("RAGCHAT_", "OPENAI_", "OPENSEARCH_", "OTEL_")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Begun in the background of a script, this process was told not to hear Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 for setting in [name for name in os.environ if name.startswith(SETTINGS)]:
     del os.environ[setting]
 
