@@ -45,7 +45,7 @@ def forms(kind: Any) -> list[Any]:  # noqa: PLR0911 - one for each kind of type
         return [[value] for value in forms(inner[0])]
     if origin in (typing.Required, typing.NotRequired):
         return forms(inner[0])
-    raise NotImplementedError(kind)
+    raise TypeError(f"no value of {kind} can be made")
 
 
 def mappings(keys: dict[str, Any]) -> list[Any]:
