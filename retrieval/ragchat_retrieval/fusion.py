@@ -270,10 +270,8 @@ class RRF:
         return _ordered(self._parts(keyword), self._parts(vector), {})
 
     def _parts(self, lane: LaneResult | None) -> dict[str, float]:
-        if lane is None:
-            return {}
-        ids = dict.fromkeys(Hits.of(lane.hits).ids)
-        return {id_: 1.0 / (self.k + rank) for rank, id_ in enumerate(ids, start=1)}
+        ranks = {} if lane is None else lane.ranks()
+        return {id_: 1.0 / (self.k + rank) for id_, rank in ranks.items()}
 
 
 def fuse_rankings(
