@@ -336,7 +336,8 @@ def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:
     best = max(scores.values(), default=0.0)
     if best <= 0.0:
         return dict.fromkeys(scores, 0.0)
-    return {id_: weight * score / best if score > 0.0 else 0.0 for id_, score in scores.items()}
+    # The share first: weight × a subnormal score would round to nothing, the best one's too.
+    return {id_: weight * (score / best) if score > 0.0 else 0.0 for id_, score in scores.items()}
 
 
 def _ordered(

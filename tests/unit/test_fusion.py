@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import pytest
@@ -115,15 +116,23 @@ def test_an_empty_lane_leaves_the_other_one():
 def test_fused_parts_are_those_of_the_lanes_and_add_up_to_the_last_bit(keyword, vector, titles):
     rule = Weighted(0.3, title=0.2)
     order = rule.fuse(lane(keyword), lane(vector), titles)
-    alone = [rule.fuse(lane(keyword), LaneResult(()), {}), rule.fuse(LaneResult(()), lane(vector))]
+    alone = [rule.fuse(lane(keyword), LaneResult(()), {}), rule.fuse(None, lane(vector))]
     lexical, semantic = ({f.passage_id: f for f in each} for each in alone)
     assert {f.passage_id for f in order} == keyword.keys() | vector.keys()
     for item in order:
         id_ = item.passage_id
         assert item.keyword == (lexical[id_].keyword if id_ in keyword else 0.0)
-        assert (item.vector > 0.0) == (id_ in semantic and semantic[id_].vector > 0.0)
+        share = semantic[id_].vector if id_ in semantic else 0.0
+        assert item.vector == pytest.approx(rule.vector * share, rel=1e-12)
         assert item.title == 0.2 * titles.get(id_, 0.0)
         assert item.score == item.keyword + item.vector + item.title
+
+
+@pytest.mark.parametrize("best", [5e-324, 1e-310, sys.float_info.max])
+@pytest.mark.parametrize("weight", [0.3, 0.5, 0.7])
+def test_a_lane_s_best_has_the_lane_s_whole_weight_however_small_or_large_it_is(best, weight):
+    parts = Weighted(weight).fuse(lane({"a": best}), lane({"a": best}))[0]
+    assert (parts.keyword, parts.vector) == (weight, 1.0 - weight)
 
 
 @given(SCORES, st.slices(8))
