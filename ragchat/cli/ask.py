@@ -38,7 +38,7 @@ from ragchat_retrieval.errors import RagchatError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from ragchat.citations import Verification
+    from ragchat.citations import Citations, Verification
     from ragchat.prepared import PreparedRequest
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.index import HybridIndex
@@ -272,6 +272,19 @@ def show_footnotes(face: Face, passages: Mapping[int, Passage]) -> None:
         face.show(Text(place(passage), style="dim"), indent=4)
 
 
+def note_doubts(face: Face, citations: Citations, text: str) -> None:
+    """Says so where an answer cites what there is not, or nothing of what it was given."""
+    if unknown := unknown_numbers(citations, text):
+        face.note(f"the answer cites {unknown}: no such source")
+    elif citations and not citations.cited(text):
+        face.note("the answer cites none of its sources")
+
+
+def unknown_numbers(citations: Citations, text: str) -> list[int]:
+    """Returns the numbers that an answer cites and no source has, ascending."""
+    return sorted({n for mention in citations.find(text) for n in mention.unknown})
+
+
 def show_sources(
     face: Face,
     prepared: PreparedRequest,
@@ -285,7 +298,6 @@ def show_sources(
     retrieval = prepared.retrieval
     citations = retrieval.citations
     cited = citations.cited(answer.text)
-    unknown = sorted({n for mention in citations.find(answer.text) for n in mention.unknown})
     if face.json:
         face.document(
             {
@@ -298,7 +310,7 @@ def show_sources(
                     {"number": number, "cited": number in cited, **passage_record(passage)}
                     for number, passage in citations.items()
                 ],
-                "unknown_citations": unknown,
+                "unknown_citations": unknown_numbers(citations, answer.text),
                 "verification": None if checked is None else verification_record(checked),
                 "queries": [query_record(query) for query in retrieval.queries],
                 "degraded": degraded_records(retrieval.degraded),
@@ -315,7 +327,6 @@ def show_sources(
     if trace:
         face.line()
         face.show(trace_tree(retrieval.trace))
-    if unknown:
-        face.note(f"the answer cites {unknown}: no such source")
+    note_doubts(face, citations, answer.text)
     if model is None:
         face.note(NO_MODEL)

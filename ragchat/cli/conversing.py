@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ragchat.cli.ask import converse, extract, show_footnotes
+from ragchat.cli.ask import converse, extract, note_doubts, show_footnotes
 from ragchat.cli.output import one_line
 from ragchat.forms import degraded_records, passage_record, query_record
 
@@ -100,6 +100,7 @@ class Conversation:
         if cited:
             face.line()
             show_footnotes(face, cited)
+        note_doubts(face, retrieval.citations, text)
         face.line()
         face.out.file.flush()
 

@@ -466,6 +466,14 @@ def test_with_a_model_the_answer_is_streamed_and_its_sources_follow(filled):
     assert "62 dB" in request.json["messages"][-1]["content"]
 
 
+def test_an_answer_that_cites_none_of_its_sources_says_so(filled):
+    with LoopbackOpenAI(default="It makes 62 dB.") as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        done = filled("ask", "How loud is the quietest grinder?", "--model", "m", **env)
+    assert (done.returncode, done.stdout) == (0, "It makes 62 dB.\n")
+    assert "cites none of its sources" in done.stderr
+
+
 def test_with_a_model_json_holds_the_whole(filled):
     with LoopbackOpenAI(default="It makes 62 dB [1].") as server:
         env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}

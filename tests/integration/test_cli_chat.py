@@ -88,6 +88,18 @@ def test_lines_of_a_pipe_are_questions_of_one_conversation(piped, model):
     assert set(numbers(done.stdout.decode())) == set(answers)
 
 
+@pytest.mark.parametrize(
+    ("reply", "note"),
+    [("It is loud.", "cites none of its sources"), ("It is [77].", "cites [77]: no such source")],
+)
+def test_an_answer_without_a_source_of_its_own_says_so(piped, reply, note):
+    with LoopbackOpenAI(default=reply) as server:
+        env = {"RAGCHAT_MODEL": "m", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url}
+        done = piped(f"{GRINDER}\n", **env)
+    assert done.returncode == 0
+    assert note in done.stderr.decode()
+
+
 def test_without_a_model_answers_are_sentences_of_the_documents(piped):
     """It says so once."""
     done = piped(f"{GRINDER}\n/new\n{LIBRARY}\n")
