@@ -100,6 +100,20 @@ def test_cuts_are_inner_distinct_and_far_enough_apart(depths, least, threshold, 
         assert all(sum(tokens[a:b]) >= least for a, b in pairs)
 
 
+def test_depths_of_a_long_text_that_repeats_itself_take_one_pass():
+    rows = np.tile(np.array([[1, 0]], dtype=np.float32), (40_000, 1))
+    assert not gap_depths(rows).any()
+
+
+@pytest.mark.parametrize("text", ["QUJD" * 5_000, "喝茶" * 5_000, "word " * 4_000])
+def test_what_is_no_sentence_is_embedded_in_parts_that_fill_the_size(text):
+    embedder = Subjects()
+    passages = SemanticSplitter(embedder, size=32, least=4).split(Document("d", text))
+    asked = sum(count for _, count, _ in embedder.calls)
+    assert asked <= 2 * len(TextSplitter(32, 0).split(Document("d", text)))
+    assert "".join(texts(passages)).replace(" ", "") == text.replace(" ", "")
+
+
 async def test_an_index_awaits_the_embedder_on_its_own_loop():
     embedder = Subjects()
     splitter = SemanticSplitter(embedder, least=8)

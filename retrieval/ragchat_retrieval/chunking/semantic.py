@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect, insort
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragchat_retrieval.chunking.build import build_passages
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
-from ragchat_retrieval.chunking.packing import SENTENCES, pack, pieces
+from ragchat_retrieval.chunking.packing import SENTENCES, Entry, Piece, pack, pieces
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import InvalidSetting
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.chunking.packing import Piece
     from ragchat_retrieval.ports import Embedder
     from ragchat_retrieval.values import Document, Passage, Span
 
@@ -115,7 +115,17 @@ class SemanticSplitter:
         raise InvalidSetting("SemanticSplitter", "await asplit where an event loop runs")
 
     def _sentences(self, text: str, measure: Measure) -> list[Piece]:
-        return list(pieces(text, 0, len(text), SENTENCES, size=self.size, measure=measure))
+        """Returns the sentences; what is larger than `size` in parts that fill it."""
+        whole: list[Piece] = []
+        cut = pieces(text, 0, len(text), SENTENCES, size=self.size, measure=measure)
+        for broken, run in groupby(cut, key=lambda piece: piece.entry is not Entry.INSIDE):
+            if not broken:
+                whole += run
+                continue
+            # Single words and letters say too little to be embedded one by one.
+            for start, end in pack(text, run, size=self.size, overlap=0, count=measure.one):
+                whole.append(Piece(start, end, measure.one(text[start:end]), Entry.START))
+        return whole
 
     def _passages(
         self,
@@ -159,22 +169,16 @@ def gap_depths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
         after = vectors[gap + 1 : gap + 1 + _WINDOW].sum(axis=0, dtype=np.float64)
         length = float(np.linalg.norm(before) * np.linalg.norm(after))
         similar[gap] = float(before @ after) / length if length > 0 else 0.0
-    depths = np.zeros(gaps)
-    for gap in range(gaps):
-        left = _climb(similar[gap::-1])
-        right = _climb(similar[gap:])
-        depths[gap] = left + right - 2 * similar[gap]
-    return depths
+    return _peaks(similar) + _peaks(similar[::-1])[::-1] - 2 * similar
 
 
-def _climb(values: NDArray[np.float64]) -> float:
-    """Returns the height at which values stop to rise."""
-    peak = float(values[0])
-    for value in values[1:]:
-        if value < peak:
-            break
-        peak = float(value)
-    return peak
+def _peaks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns for each value the height at which those up to it, read backwards, stop to rise."""
+    peaks = values.copy()
+    for place in range(1, len(values)):
+        if values[place - 1] >= values[place]:
+            peaks[place] = peaks[place - 1]
+    return peaks
 
 
 def chosen_cuts(
@@ -197,6 +201,8 @@ def chosen_cuts(
         if depths[gap] <= floor:
             break
         place = gap + 1
-        if all(abs(before[place] - before[cut]) >= max(least, 1) for cut in cuts):
-            cuts.append(place)
-    return sorted(cuts)[1:-1]
+        after = bisect(cuts, place)
+        beside = cuts[after - 1], cuts[after]
+        if all(abs(before[place] - before[cut]) >= max(least, 1) for cut in beside):
+            insort(cuts, place)
+    return cuts[1:-1]
