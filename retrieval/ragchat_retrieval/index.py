@@ -241,6 +241,7 @@ class HybridIndex:
             **options: See `SearchOptions`.
 
         Raises:
+            InvalidQuery: The question is neither a string nor a `Query`.
             IdentityMismatch: The corpus was written with other settings.
             ScopeViolation: The store broke filter or scope; the result is withheld.
             RetrievalError: A lane failed (a search on its own does not skip stages).
@@ -399,11 +400,9 @@ class HybridIndex:
         return identity
 
     def _asked(self, query: str | Query, options: SearchOptions) -> Query | None:
-        if isinstance(query, str):
-            if not clean_query(query):
-                return None
-            query = Query(query)
-        merged = options.bound(query)
+        if isinstance(query, str) and not clean_query(query):
+            return None
+        merged = options.bound(query if isinstance(query, Query) else Query(query))
         return None if merged.top_k is not None and merged.top_k <= 0 else merged
 
     async def _adopted(self) -> Identity | None:

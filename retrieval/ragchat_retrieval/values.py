@@ -19,6 +19,7 @@ from ragchat_retrieval.errors import (
     DocumentNotUTF8,
     DocumentTooLarge,
     InvalidCandidates,
+    InvalidDocument,
     InvalidDocumentID,
     InvalidQuery,
     InvalidSetting,
@@ -59,7 +60,8 @@ class Document:
     """One complete revision of a source.
 
     Raises:
-        InvalidDocumentID: The id is blank.
+        InvalidDocumentID: The id is blank or no string.
+        InvalidDocument: Text, title or source is no string.
         InvalidMetadata: A metadata key or value cannot be kept faithfully by every store.
     """
 
@@ -73,8 +75,15 @@ class Document:
     """Read-only; see `ragchat_retrieval.metadata` for what values may be."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise InvalidDocumentID(f"must be a string, not {type(self.id).__name__}")
         if not self.id.strip():
             raise InvalidDocumentID
+        for name in ("text", "title", "source"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) or (value is None and name != "text")):
+                problem = f"must be a string, not {type(value).__name__}"
+                raise InvalidDocument(problem, document_id=self.id, field=name)
         object.__setattr__(self, "metadata", Metadata(self.metadata, document_id=self.id))
 
     @property
@@ -252,7 +261,8 @@ class Query:
     """What to retrieve.
 
     Raises:
-        InvalidQuery: The text is blank after trimming, or `top_k` is no whole number.
+        InvalidQuery: The text is blank after trimming, a text is no string, or `top_k` is no whole
+            number.
     """
 
     text: str
@@ -276,6 +286,9 @@ class Query:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        for given in (self.text, self.lexical or "", self.semantic or "", *self.variants):
+            if not isinstance(given, str):
+                raise InvalidQuery(f"a text must be a string, not {type(given).__name__}")
         text = clean_query(self.text)
         if not text:
             raise InvalidQuery("a query must not be blank")

@@ -14,6 +14,7 @@ from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import (
     DeadlineExceeded,
     IdentityMismatch,
+    InvalidQuery,
     InvalidSetting,
     NotAStore,
     ScopeViolation,
@@ -487,3 +488,10 @@ async def test_a_store_in_memory_keeps_vectors_as_its_url_says():
 def test_an_option_that_a_url_cannot_have_is_refused(url):
     with pytest.raises(InvalidSetting, match="vectors"):
         open_index(url, embedder=None)
+
+
+@pytest.mark.parametrize("question", [None, 5, b"text"])
+async def test_a_question_that_is_no_text_is_refused(question):
+    async with opening.quickstart() as index:
+        with pytest.raises(InvalidQuery, match=type(question).__name__):
+            await index.search(question)

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import io
 import math
+import pathlib
 import pickle
 
 import numpy as np
@@ -18,6 +19,7 @@ from ragchat_retrieval.errors import (
     DocumentNotUTF8,
     DocumentTooLarge,
     InvalidCandidates,
+    InvalidDocument,
     InvalidDocumentID,
     InvalidFilter,
     InvalidMetadata,
@@ -52,6 +54,23 @@ def test_a_document_id_must_not_be_blank(blank):
         Document(blank, "text")
     with pytest.raises(InvalidDocumentID):
         Document.from_reader(io.BytesIO(b"x"), id=blank)
+
+
+@pytest.mark.parametrize("id_", [5, None, b"x"])
+def test_a_document_id_must_be_a_string(id_):
+    with pytest.raises(InvalidDocumentID, match=f"not {type(id_).__name__}"):
+        Document(id_, "text")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("text", None), ("text", b"x"), ("title", 5), ("source", pathlib.PurePosixPath("a/b.md"))],
+)
+def test_a_field_of_a_document_must_be_a_string(field, value):
+    """Otherwise it would be found at fault deep inside an ingestion, without being named."""
+    with pytest.raises(InvalidDocument, match=f"must be a string, not {type(value).__name__}") as e:
+        Document("d", **{"text": "text", field: value})
+    assert (e.value.document_id, e.value.field) == ("d", field)
 
 
 def test_optional_fields_are_keyword_only():
@@ -253,6 +272,14 @@ def test_the_indexed_text_puts_title_and_headings_above_once(fields, text, expec
 
 
 # Queries
+
+
+@pytest.mark.parametrize(
+    "given", [{"text": 5}, {"text": None}, {"lexical": 5}, {"semantic": b"x"}, {"variants": [None]}]
+)
+def test_the_texts_of_a_query_must_be_strings(given):
+    with pytest.raises(InvalidQuery, match="must be a string"):
+        Query(**{"text": "text", **given})
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "\x00", "\ud800 \n"])
