@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -83,7 +84,9 @@ class Rerank:
         margin = defaults.margin if self.margin is None else self.margin
         if not candidates or (margin is not None and _decided(candidates, margin)):
             return Reranked(tuple(candidates), 0)
-        head, tail = list(candidates[:pool]), candidates[len(candidates[:pool]) :]
+        # A scorer that sorted or cut its input would give its scores to other candidates.
+        head = tuple(candidates[:pool])
+        tail = candidates[len(head) :]
         scores = check_scores(await call_stage(self.scorer, query, head), len(head))
         weight = defaults.weight if self.weight is None else self.weight
         return _reordered(head, tail, scores, weight)
@@ -146,16 +149,19 @@ def check_scores(scores: Sequence[float], expected: int) -> list[float]:
     Raises:
         MalformedRanking: Otherwise, naming the first fault.
     """
+    # A mapping or a set can be iterated as well, but tells no score by its candidate.
+    if isinstance(scores, Mapping | AbstractSet) or not isinstance(scores, Iterable):
+        raise MalformedRanking("a reranker must return a sequence of scores")
     try:
         given = list(scores)
-    except TypeError:
+    except TypeError:  # an array without dimensions
         raise MalformedRanking("a reranker must return a sequence of scores") from None
     if len(given) != expected:
         raise MalformedRanking(f"{len(given)} scores for {expected} candidates")
     for position, score in enumerate(given):
         if not _is_number(score):
             raise MalformedRanking(f"the score of candidate {position} is no number")
-        if not (math.isfinite(score) and 0.0 <= score <= 1.0):
+        if not 0.0 <= score <= 1.0:  # nor is NaN inside
             raise MalformedRanking(f"the score of candidate {position} lies outside 0 … 1")
     return [float(score) for score in given]
 

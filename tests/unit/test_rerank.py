@@ -105,3 +105,29 @@ def test_valid_scores_pass_unchanged(scores):
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(InvalidSetting):
         Rerank(scorer(), **bad)
+
+
+@pytest.mark.parametrize("meddle", [list.pop, list.reverse, list.clear])
+async def test_a_scorer_cannot_move_or_drop_the_candidates_it_is_shown(meddle):
+    """Scores given to a list that the scorer has changed would go to other candidates."""
+
+    def score(query, pool):
+        meddle(pool)
+        return [1.0, 0.0]
+
+    given = candidates(2.0, 1.0)
+    with pytest.raises((AttributeError, TypeError)):
+        await rerank("q", given, score)
+    assert ids(given) == ["p0", "p1"]
+
+
+@pytest.mark.parametrize("scores", [{0: 1.0, 1: 0.5}, {0.5, 1.0}, {0: 1, 1: 0}.keys()])
+def test_scores_that_stand_in_no_order_are_refused(scores):
+    with pytest.raises(MalformedRanking, match="sequence"):
+        check_scores(scores, 2)
+
+
+@pytest.mark.parametrize("score", [10**400, -(10**400)])
+def test_a_score_too_large_for_a_float_lies_outside(score):
+    with pytest.raises(MalformedRanking, match="candidate 1"):
+        check_scores([0.5, score], 2)
