@@ -118,7 +118,9 @@ def test_the_first_topics_stand_for_a_quick_look(folder):
         ("queries.jsonl", b'{"_id": "q1", "text": "x", "messages": {"a": 1}}', "no list"),
         ("queries.jsonl", b'{"_id": "q1", "text": "x"}\n' * 2, "line 2: a query id occurs twice"),
         ("queries.jsonl", b"", "no query has a relevant document"),
-        ("qrels.tsv", b"h\nq1\td1", "line 2: fewer than three columns"),
+        ("queries.jsonl", b"[" * 100_000, "line 1: no JSON object"),
+        ("qrels.tsv", b"h\nq1\td1", "line 2: not three columns"),
+        ("qrels.tsv", b"1\t0\t31\t1", "line 1: not three columns"),
         ("qrels.tsv", b"h\nq1\td1\tgood", "line 2: the grade is no integer"),
         ("qrels.tsv", b"h\nq1\td1\t61", "exceeds 60"),
     ],
@@ -128,6 +130,25 @@ def test_what_cannot_be_read_is_named_with_its_line(folder, name, content, words
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(InvalidCollection, match=words):
         load_collection(folder)
+
+
+def test_judgments_without_a_header_lose_none(folder):
+    (folder / "qrels.tsv").write_text("q1\td1\t1\nq2\td1\t1\n", "utf-8")
+    assert [topic.id for topic in load_collection(folder).topics] == ["q1", "q2"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([*CORPUS, CORPUS[0]], "line 3: a document id occurs twice"),
+        ([{"_id": " ", "text": "x"}], "line 1: _id is blank"),
+        ([{"_id": 5, "text": "x"}], "line 1: _id is no text"),
+    ],
+)
+def test_a_document_that_cannot_be_told_from_others_is_named_with_its_line(folder, rows, words):
+    (folder / "corpus.jsonl").write_text(lines(rows), "utf-8")
+    with pytest.raises(InvalidCollection, match=words):
+        list(load_collection(folder).documents())
 
 
 @pytest.mark.parametrize(

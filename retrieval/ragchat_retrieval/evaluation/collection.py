@@ -1,15 +1,16 @@
 """Test collections in the form of BEIR: a corpus, queries and judgments in one folder.
 
 ``corpus.jsonl`` has ``_id``, ``text`` and perhaps ``title``; ``queries.jsonl`` has ``_id``,
-``text`` and any other fields; ``qrels.tsv`` (or ``qrels/test.tsv``) has a header line and then
-query id, document id and grade, separated by tabs. Each may be gzipped (``.gz``). A query may be
-the last turn of a conversation: ``messages`` then holds the messages, its own last.
+``text`` and any other fields; ``qrels.tsv`` (or ``qrels/test.tsv``) has perhaps a header line and
+then query id, document id and grade, separated by tabs. Each may be gzipped (``.gz``). A query may
+be the last turn of a conversation: ``messages`` then holds the messages, its own last.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ MOST_GRADE = 60
 """Highest grade accepted; the gain 2^grade − 1 of higher ones would drown all others."""
 
 _QRELS_COLUMNS = 3
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,9}\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,18 @@ class Collection:
         """
         if self.corpus is None:
             raise InvalidCollection(self.name, "has no corpus")
+        seen: set[str] = set()
         for line, row in json_rows(self.corpus):
-            text = _text(self.corpus, line, row, "text")
+            text, id_ = (_text(self.corpus, line, row, name) for name in ("text", "_id"))
+            if not id_.strip():
+                raise InvalidCollection(str(self.corpus), "_id is blank", line=line)
+            if id_ in seen:
+                raise InvalidCollection(str(self.corpus), "a document id occurs twice", line=line)
+            seen.add(id_)
             if text.strip():
                 title = row.get("title")
-                yield Document(
-                    _text(self.corpus, line, row, "_id"),
-                    text,
-                    title=title if isinstance(title, str) and title.strip() else None,
-                )
+                title = title if isinstance(title, str) and title.strip() else None
+                yield Document(id_, text, title=title)
 
     def first(self, count: int) -> Collection:
         """Returns the collection with its first topics only, for a quick look."""
@@ -183,15 +188,17 @@ def _topic(
 def _judgments(path: Path) -> dict[str, dict[str, int]]:
     grades: dict[str, dict[str, int]] = {}
     for line, text in _lines(path):
-        if line == 1 or not text.strip():
-            continue  # the header
+        if not text.strip():
+            continue
         cells = text.rstrip("\r\n").split("\t")
-        if len(cells) < _QRELS_COLUMNS:
-            raise InvalidCollection(str(path), "fewer than three columns", line=line)
-        try:
-            grade = int(cells[2])
-        except ValueError:
-            raise InvalidCollection(str(path), "the grade is no integer", line=line) from None
+        if line == 1 and not any(_INTEGER.fullmatch(cell) for cell in cells[2:]):
+            continue  # the header
+        if len(cells) != _QRELS_COLUMNS:
+            # TREC's form has four: what would be read as the grade is its document id.
+            raise InvalidCollection(str(path), "not three columns", line=line)
+        if not _INTEGER.fullmatch(cells[2]):
+            raise InvalidCollection(str(path), "the grade is no integer", line=line)
+        grade = int(cells[2])
         if grade > MOST_GRADE:
             raise InvalidCollection(str(path), f"a grade exceeds {MOST_GRADE}", line=line)
         grades.setdefault(cells[0], {})[cells[1]] = grade
@@ -209,7 +216,7 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise InvalidCollection(str(path), "no JSON object", line=line)
