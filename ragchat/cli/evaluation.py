@@ -179,6 +179,9 @@ def evaluate(
     for path in paths:
         if not path.is_dir():
             raise typer.BadParameter(f"{path}: no such folder", param_hint="PATH")
+    # What cannot be written shows now, and not when everything has been measured.
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):
+        raise typer.BadParameter(f"{html}: no file can be there", param_hint="--html")
     face = Face.open(json=json)
     names = {"corpus": documents, "queries": queries, "qrels": qrels}
     run(_evaluate(face, paths, asked, names=names, limit=limit, html=html), face)
@@ -258,6 +261,9 @@ async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
                     on_progress=tell,
                 )
         first = evaluations[next(iter(ways))]
+        for gate in asked.gates:
+            if not gate.about_answers:
+                gate.check(first)  # one of a ranking that there is not shows before the tuning
         tuning = None
         if asked.tune:
             with face.progress(f"{collection.name}: tuning") as tell:

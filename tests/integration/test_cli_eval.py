@@ -190,6 +190,33 @@ def test_a_folder_that_is_none_is_misuse_and_a_bad_collection_fails_with_its_lin
     assert (done.exit_code, "queries.jsonl, line 1" in done.stderr) == (1, True)
 
 
+def test_half_a_surrogate_pair_in_a_question_s_field_does_not_cost_the_figures(shell, folder):
+    asked = json.loads((folder / "queries.jsonl").read_text("utf-8").splitlines()[0])
+    (folder / "queries.jsonl").write_text(lines([{**asked, "kind": "\ud83c"}]), "utf-8")
+    done = shell("eval", folder, "--segment", "kind", "--html", "out.html", "--json")
+    assert done.exit_code == 0, done.stderr
+    (collection,) = json.loads(done.stdout)["collections"]
+    assert list(collection["segments"]) == ["\ud83c"]
+
+
+@pytest.mark.parametrize("name", ["nowhere/out.html", "."])
+def test_where_no_report_can_be_written_nothing_is_measured(shell, folder, name):
+    done = shell("eval", folder, "--html", name)
+    assert done.exit_code == 2
+    assert "--html" in done.stderr
+    assert not done.stdout
+
+
+def test_a_gate_on_a_ranking_that_there_is_not_shows_before_the_tuning(shell, folder, monkeypatch):
+    async def never(*_args, **_options):
+        raise AssertionError
+
+    monkeypatch.setattr("ragchat_retrieval.evaluation.tune", never)
+    done = shell("eval", folder, "--tune", "--gate", "nowhere:mrr>=0.1")
+    assert done.exit_code == 1
+    assert "nowhere" in done.stderr
+
+
 def test_a_gate_on_a_stage_that_did_not_run_is_an_error(shell, folder):
     done = shell("eval", folder, "--gate", "reranked:mrr>=0.1")
     assert (done.exit_code, "'reranked' is none of" in done.stderr) == (1, True)

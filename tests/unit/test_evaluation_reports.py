@@ -189,6 +189,13 @@ def test_texts_of_others_are_data():
     assert text.count("&lt;script&gt;") >= 6
 
 
+def test_half_a_surrogate_pair_does_not_cost_the_page():
+    """JSON has a form of it, which UTF-8 has not."""
+    text = html_report([report(collection="plants \ud83c", notes=("\udf31",))])
+    assert "plants ?" in text
+    assert text.encode()
+
+
 def test_a_page_says_what_the_gates_found_and_what_to_do_with_the_tuning():
     assert "passed" in html_report([report()])
     assert "take the choice" in html_report([report()])

@@ -65,7 +65,7 @@ def html_report(reports: Sequence[Report], *, title: str = "Retrieval evaluation
         f"svg rect.s{n} {{ fill: {c}; }} svg polyline.s{n} {{ stroke: {c}; }}"
         for n, c in enumerate(_COLOURS)
     )
-    return "\n".join(
+    page = "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -75,6 +75,8 @@ def html_report(reports: Sequence[Report], *, title: str = "Retrieval evaluation
             "</body>\n</html>\n",
         ]
     )
+    # JSON may hold half a surrogate pair, in a field that names segments, and UTF-8 may not.
+    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def _collection(report: Report) -> str:
