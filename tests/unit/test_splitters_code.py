@@ -134,6 +134,13 @@ def test_lines_of_any_length_are_no_trouble():
     assert "".join(p.text for p in passages) == text
 
 
+def test_a_large_file_without_definitions_is_looked_at_once():
+    """A dump of a database has one line a row and no function: its lines are read once a file."""
+    text = "insert into plants values (1, 2);\n" * 30_000
+    passages = CodeSplitter(32).split(Document("d", text))
+    assert sum(passage.text.count("insert") for passage in passages) == 30_000
+
+
 def test_windows_line_ends_are_line_ends():
     text = "def f():\r\n    pass\r\n\r\n\r\ndef g():\r\n    pass\r\n"
     assert firsts(split(text, 7)) == ["def f():", "def g():"]

@@ -201,10 +201,11 @@ def _titled(text: str, spans: Iterator[Span]) -> Iterator[tuple[Span, tuple[str,
     """Adds the line of the outermost definition from whose middle a passage comes."""
     definitions = iter(definition_spans(text, 0, len(text)))
     current = next(definitions, None)
+    found = None if current is None else _title(text, current)
     for span in spans:
         while current is not None and current.end <= span.start:
             current = next(definitions, None)
-        found = None if current is None else _title(text, current)
+            found = None if current is None else _title(text, current)
         yield span, () if found is None or found[0] >= span.start else (found[1],)
 
 
