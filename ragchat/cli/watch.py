@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ragchat_retrieval.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 _SETTLE = 50
 """Milliseconds without a further change after which changes are told."""
@@ -29,7 +29,7 @@ async def changes(paths: Sequence[Path], *, but: Path | None = None) -> AsyncIte
 
     Args:
         paths: Folders, and files, whose folders are watched for them alone: an editor that saves
-            by renaming makes another file of the same name.
+            by renaming makes another file of the same name. Of links, what they lead to as well.
         but: The index, whose files are written by what reads the changes.
 
     Raises:
@@ -39,15 +39,18 @@ async def changes(paths: Sequence[Path], *, but: Path | None = None) -> AsyncIte
         watchfiles: Any = import_module("watchfiles")
     except ModuleNotFoundError:
         raise MissingExtra("cli", "--watch") from None
-    watched = {path if path.is_dir() else path.parent for path in paths}
+    # By their real paths, for a change is told by the path that is watched.
+    folders = {path.resolve() for path in paths if path.is_dir()}
+    files = {place for path in paths if not path.is_dir() for place in _places(path)}
     bursts = watchfiles.awatch(
-        *watched,
-        watch_filter=_wanted(paths, but),
+        *folders,
+        *{file.parent for file in files},
+        watch_filter=_wanted(folders, files, but),
         debounce=_LONGEST,
         step=_SETTLE,
         rust_timeout=_BREATH,
         yield_on_timeout=True,
-        recursive=any(path.is_dir() for path in paths),
+        recursive=bool(folders),
     )
     stands = False
     async for burst in bursts:
@@ -57,9 +60,14 @@ async def changes(paths: Sequence[Path], *, but: Path | None = None) -> AsyncIte
             yield
 
 
-def _wanted(paths: Sequence[Path], but: Path | None) -> Callable[[object, str], bool]:
-    folders = [path.resolve() for path in paths if path.is_dir()]
-    files = {path.resolve() for path in paths if not path.is_dir()}
+def _places(file: Path) -> tuple[Path, Path]:
+    """Returns where a file is named and, if the name is a link, where it is."""
+    return file.parent.resolve() / file.name, file.resolve()
+
+
+def _wanted(
+    folders: Collection[Path], files: Collection[Path], but: Path | None
+) -> Callable[[object, str], bool]:
     own = None if but is None else but.resolve()
 
     def wanted(_change: object, name: str) -> bool:

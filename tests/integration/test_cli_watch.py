@@ -78,6 +78,20 @@ def test_a_file_is_watched_though_it_is_saved_by_renaming(tmp_path, child_env):
         assert watching.interrupt()[0] == 0
 
 
+@pytest.mark.parametrize("name", ["link", "link/../docs", "linked.md"])
+def test_what_is_named_by_a_link_or_a_way_round_is_watched_too(tmp_path, child_env, name):
+    (tmp_path / "docs").mkdir()
+    note = tmp_path / "docs" / "note.md"
+    note.write_text("One.\n", "utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "docs")
+    (tmp_path / "linked.md").symlink_to(note)
+    with Watching(tmp_path, child_env, name) as watching:
+        assert watching.report()["documents"] == 1
+        note.write_text("Two.\n", "utf-8")
+        assert watching.until("documents")["documents"] == 1
+        assert watching.interrupt()[0] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "news"),
     [
@@ -97,5 +111,6 @@ def test_what_is_news(tmp_path, monkeypatch, name, news):
     monkeypatch.chdir(tmp_path)
     Path("docs").mkdir()
     Path("note.md").touch()
-    wanted = _wanted([Path("docs"), Path("note.md")], Path("docs/kb.sqlite"))
+    here = tmp_path.resolve()
+    wanted = _wanted({here / "docs"}, {here / "note.md"}, Path("docs/kb.sqlite"))
     assert wanted(None, str(tmp_path.resolve() / name)) is news
