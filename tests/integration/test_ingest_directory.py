@@ -142,6 +142,13 @@ async def test_a_single_file_is_read_as_part_of_its_folder(index, folder):
     assert (await document(index, "docs/leave.md")).title == "Leave"
 
 
+async def test_a_pipe_is_no_file_to_read(index, tmp_path):
+    """Nobody writes to it, so that reading would never end."""
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(InvalidSetting, match="no regular file"):
+        await ingest_directory(index, tmp_path / "pipe.md")
+
+
 # JSON lines
 
 

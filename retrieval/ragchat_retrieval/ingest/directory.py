@@ -8,46 +8,41 @@ was killed is resumed by running it again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragchat_retrieval.chunking.formats import FORMATS
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.ingest.duplicates import Duplicates, deduplicated
-from ragchat_retrieval.ingest.files import (
-    Listing,
-    Selection,
-    SourceFile,
-    list_files,
-)
-from ragchat_retrieval.ingest.reading import ROOT_KEY, FileReader
+from ragchat_retrieval.ingest.files import Selection
+from ragchat_retrieval.ingest.place import listing_of, locate
+from ragchat_retrieval.ingest.reading import FileReader
 from ragchat_retrieval.ingest.records import BATCH_DOCUMENTS, records, write
 from ragchat_retrieval.ingest.report import IngestError, IngestReport
 from ragchat_retrieval.ingest.suffixes import SuffixSplitters
+from ragchat_retrieval.ingest.vanished import check_root, remove_gone
 from ragchat_retrieval.values import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ragchat_retrieval.chunking.documents import DocumentSplitter
+    from ragchat_retrieval.ingest.files import Listing
+    from ragchat_retrieval.ingest.place import Place
     from ragchat_retrieval.ingest.reading import MetadataFor
     from ragchat_retrieval.ingest.records import OnError, Sink
+    from ragchat_retrieval.ingest.target import IngestTarget, Progress
     from ragchat_retrieval.options import FilterLike
-    from ragchat_retrieval.ports import Splitter, Store
+    from ragchat_retrieval.ports import Splitter
     from ragchat_retrieval.values import Document
 
-    Progress = Callable[[float], object]
     SplitterFor = Callable[[PurePosixPath], Splitter | None]
 
 MAX_FILES = 100_000
 """Default limit of files in one folder."""
-
-_REMOVED_AT_ONCE = 500
 
 _PATIENCE = 60.0
 """Seconds after which a file is read again instead of waiting for what is stored of it."""
@@ -55,40 +50,6 @@ _PATIENCE = 60.0
 _NOT_INSTALLED = '%d files need an extra to be read: pip install "ragchat-toolkit[documents]"'
 
 _log = logging.getLogger("ragchat")
-
-
-class IngestTarget(Protocol):
-    """What is asked of an index; `HybridIndex` has it."""
-
-    @property
-    def store(self) -> Store:
-        """Gives single documents back."""
-        ...
-
-    @property
-    def splitter(self) -> Splitter:
-        """The index's own splitter."""
-        ...
-
-    async def ingest(
-        self,
-        *documents: Document,
-        splitter: Splitter | None = None,
-        scope: FilterLike = None,
-        on_progress: Progress | None = None,
-    ) -> IngestReport:
-        """Writes documents in one atomic step; skips those that are there unchanged."""
-        ...
-
-    async def remove(
-        self, ids: Collection[str] | str | None = None, *, scope: FilterLike = None
-    ) -> int:
-        """Removes documents and returns how many there were."""
-        ...
-
-    async def document_ids(self, *, scope: FilterLike = None) -> Sequence[str]:
-        """Returns all document ids in ascending order."""
-        ...
 
 
 async def ingest_directory(
@@ -180,13 +141,13 @@ async def ingest_directory(
         suffixes=frozenset(FORMATS),
     )
     splitters = SuffixSplitters.beside(index.splitter, documents)
-    place = await asyncio.to_thread(_locate, Path(path), root, known_as)
+    place = await asyncio.to_thread(locate, Path(path), root, known_as)
     bounds = Filter.of(scope)
     tell = _Monotone(on_progress)
     tell(0.0)
     if not moved:
-        await _check_root(index, place, bounds)
-    listing = await asyncio.to_thread(_listing, place, selection)
+        await check_root(index, place, bounds)
+    listing = await asyncio.to_thread(listing_of, place, selection)
     reader = FileReader(
         place.root,
         place.given,
@@ -221,36 +182,9 @@ async def ingest_directory(
     if reader.unreadable:
         _log.warning(_NOT_INSTALLED, reader.unreadable)
     if remove_vanished and place.single is None and not listing.errors:
-        report += await _remove_vanished(index, place, reader, bounds, moved=moved)
+        report += await remove_gone(index, place, reader, bounds, moved=moved)
     tell.finish()
     return report
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a folder is and what it is called."""
-
-    root: str
-    given: Path
-    """As the user wrote it."""
-
-    real: Path
-    single: str | None
-    """Name of the only file to read."""
-
-    known_as: str | None = None
-    """What stands for the path, where it is only a copy's."""
-
-    @property
-    def label(self) -> str:
-        """Names it to people."""
-        return str(self.real) if self.known_as is None else self.known_as
-
-    @property
-    def mark(self) -> str:
-        """Tells folders apart without naming them: a hash of the real path, or of its name."""
-        known = os.fsencode(self.real) if self.known_as is None else self.known_as.encode()
-        return hashlib.sha256(known).hexdigest()[:16]
 
 
 class _Monotone:
@@ -274,25 +208,6 @@ class _Monotone:
         """Tells 1.0."""
         if self._listener is not None:
             self._listener(1.0)
-
-
-def _locate(path: Path, root: str | None, known_as: str | None) -> _Place:
-    if not path.exists():
-        raise InvalidSetting("path", f"there is no file or folder {str(path)!r}")
-    folder, single = (path, None) if path.is_dir() else (path.parent, path.name)
-    real = folder.resolve()
-    name = real.name if root is None else root
-    if not name.strip() or "/" in name:
-        raise InvalidSetting("root", "must be a name without a slash, and not blank")
-    given = folder if known_as is None else Path(known_as)
-    return _Place(name, given, real, single, known_as)
-
-
-def _listing(place: _Place, selection: Selection) -> Listing:
-    if place.single is None:
-        return list_files(place.real, selection)
-    path = (place.real / place.single).resolve()
-    return Listing((SourceFile(path, place.single, path.stat().st_size),), ())
 
 
 def _stored(index: IngestTarget, scope: Filter) -> Callable[[str], Document | None]:
@@ -322,7 +237,7 @@ def _deduplicated(
     return deduplicated(sink, settings, on_drop=lambda document: reader.seen.discard(document.id))
 
 
-def _unwalked(listing: Listing, place: _Place, on_error: OnError) -> IngestReport:
+def _unwalked(listing: Listing, place: Place, on_error: OnError) -> IngestReport:
     """Returns a report of what could not be looked at."""
     if listing.errors and on_error == "raise":
         raise listing.errors[0][1]
@@ -331,58 +246,6 @@ def _unwalked(listing: Listing, place: _Place, on_error: OnError) -> IngestRepor
             IngestError.of(str(place.given / name), error) for name, error in listing.errors
         )
     )
-
-
-async def _check_root(index: IngestTarget, place: _Place, scope: Filter) -> None:
-    """Refuses a root name under which documents of another folder are stored."""
-    prefix = place.root + "/"
-    for document_id in await index.document_ids(scope=scope):
-        if not document_id.startswith(prefix):
-            continue
-        document = await index.store.document(document_id, scope=scope)
-        mark = None if document is None else document.metadata.get(ROOT_KEY)
-        if document is None or mark is None:
-            continue  # not read from a folder
-        if mark != place.mark:
-            raise InvalidSetting(
-                "root",
-                f"{place.root!r} holds documents of another folder than {place.label!r}, such "
-                f"as {document.source!r}; choose another root, or say that the folder has moved",
-            )
-        return
-
-
-async def _remove_vanished(
-    index: IngestTarget, place: _Place, reader: FileReader, scope: Filter, *, moved: bool
-) -> IngestReport:
-    prefix = place.root + "/"
-    gone = []
-    for document_id in await index.document_ids(scope=scope):
-        if not document_id.startswith(prefix) or document_id in reader.seen:
-            continue
-        if _is_of(document_id, reader.unread):
-            continue
-        document = await index.store.document(document_id, scope=scope)
-        mark = None if document is None else document.metadata.get(ROOT_KEY)
-        if mark == place.mark or (moved and mark is not None):
-            gone.append(document_id)
-    removed = 0
-    for start in range(0, len(gone), _REMOVED_AT_ONCE):
-        removed += await index.remove(ids=gone[start : start + _REMOVED_AT_ONCE], scope=scope)
-    return IngestReport(deleted=removed)
-
-
-def _is_of(document_id: str, files: Collection[str]) -> bool:
-    """Says whether a document is one of these files or a line of one."""
-    if document_id in files:
-        return True
-    # A file's name may hold the mark too, so every one may be the one before the line's id.
-    position = document_id.find("#")
-    while position >= 0:
-        if document_id[:position] in files:
-            return True
-        position = document_id.find("#", position + 1)
-    return False
 
 
 def _by_splitter(
