@@ -43,6 +43,7 @@ class _Job:
     corpus: str
     root: str | None
     duplicates: OnDuplicate | None
+    emptied: bool = field(kw_only=True)
     moved: bool = field(kw_only=True)
     watch: bool = field(kw_only=True)
 
@@ -58,6 +59,9 @@ def ingest(
         str | None,
         typer.Option(metavar="NAME", help="First part of the ids; else the folder's own name."),
     ] = None,
+    emptied: Annotated[
+        bool, flag("--emptied", "It is no mistake that nothing is left to read; remove the rest.")
+    ] = False,
     moved: Annotated[
         bool, flag("--moved", "The folder was elsewhere; take over its documents.")
     ] = False,
@@ -74,7 +78,7 @@ def ingest(
     if root is not None and len(paths) > 1:
         raise typer.BadParameter("names one folder, not several", param_hint="--root")
     face = Face.open(json=json)
-    job = _Job(paths, index, corpus, root, duplicates, moved=moved, watch=watch)
+    job = _Job(paths, index, corpus, root, duplicates, emptied=emptied, moved=moved, watch=watch)
     try:
         run(_ingest(face, job), face)
     except KeyboardInterrupt:
@@ -125,6 +129,7 @@ async def _read(face: Face, job: _Job, index: HybridIndex) -> IngestReport:
                 index,
                 path,
                 root=job.root,
+                emptied=job.emptied,
                 moved=job.moved,
                 duplicates=looked_for,
                 on_progress=tell,

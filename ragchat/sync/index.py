@@ -154,6 +154,7 @@ class DirectoryOptions(TypedDict, total=False):
     duplicates: Duplicates | Literal["report", "drop", "group"] | None
     scope: FilterLike
     remove_vanished: bool
+    emptied: bool
     moved: bool
     known_as: str | None
     on_error: OnError

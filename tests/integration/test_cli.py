@@ -231,6 +231,18 @@ def test_a_bad_file_is_reported_and_the_others_are_ingested(shell):
     assert done.stdout == "0 documents read into 0 passages, 1 unchanged, 1 not readable\n"
 
 
+def test_an_empty_folder_keeps_its_documents_until_it_is_said_to_be_emptied(shell):
+    (shell.folder / "docs").mkdir()
+    note = shell.folder / "docs" / "note.md"
+    note.write_text("Tea.\n", "utf-8")
+    assert shell("ingest", "docs").returncode == 0
+    note.unlink()
+    done = shell("ingest", "docs")
+    assert (done.returncode, "no file to read" in done.stderr) == (1, True)
+    done = shell("ingest", "docs", "--emptied")
+    assert (done.returncode, "1 removed" in done.stdout) == (0, True)
+
+
 def test_a_single_file_can_be_ingested(shell):
     (shell.folder / "leave.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
     assert shell.json("ingest", "leave.md")["documents"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import PurePosixPath
@@ -409,6 +410,32 @@ async def test_nothing_is_removed_if_the_walk_was_incomplete(index, folder, monk
     assert len(await ids(index)) == 3
     with pytest.raises(PermissionError):
         await ingest_directory(index, folder, on_error="raise")
+
+
+@pytest.mark.parametrize("options", [{}, {"glob": "*.pdf"}, {"exclude": "*"}], ids=str)
+async def test_a_folder_with_nothing_to_read_any_more_loses_no_document(index, folder, options):
+    """It looks the same where a disk is not mounted or a pattern has a typing error."""
+    await ingest_directory(index, folder)
+    if not options:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    report = await ingest_directory(index, folder, **options)
+    assert (report.deleted, [e.id for e in report.errors]) == (0, [str(folder)])
+    assert "stays as it is (3)" in report.errors[0].message
+    assert len(await ids(index)) == 3
+    with pytest.raises(InvalidSetting, match="emptied"):
+        await ingest_directory(index, folder, on_error="raise", **options)
+
+
+async def test_a_folder_that_was_emptied_on_purpose_loses_its_documents(index, folder):
+    await index.ingest(Document("docs/mine", "written by hand"))
+    await ingest_directory(index, folder)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    report = await ingest_directory(index, folder, emptied=True)
+    assert (report.deleted, report.errors) == (3, ())
+    assert await ids(index) == ["docs/mine"]
+    assert (await ingest_directory(index, folder)).errors == ()
 
 
 async def test_vanished_files_can_be_kept(index, folder):

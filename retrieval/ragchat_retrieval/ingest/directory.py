@@ -22,7 +22,7 @@ from ragchat_retrieval.ingest.reading import FileReader
 from ragchat_retrieval.ingest.records import BATCH_DOCUMENTS, records, write
 from ragchat_retrieval.ingest.report import IngestError, IngestReport
 from ragchat_retrieval.ingest.suffixes import SuffixSplitters
-from ragchat_retrieval.ingest.vanished import check_root, remove_gone
+from ragchat_retrieval.ingest.vanished import check_root, remove, vanished
 from ragchat_retrieval.values import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ async def ingest_directory(
     duplicates: Duplicates | Literal["report", "drop", "group"] | None = None,
     scope: FilterLike = None,
     remove_vanished: bool = True,
+    emptied: bool = False,
     moved: bool = False,
     known_as: str | None = None,
     on_error: OnError = "report",
@@ -118,6 +119,9 @@ async def ingest_directory(
         remove_vanished: Remove documents of this folder that this call did not meet, because the
             file is gone or is no longer selected. Nothing is removed if a part of the folder could
             not be walked, or of a file that could not be read.
+        emptied: It is no mistake that there is no file to read any more, so that all documents of
+            this folder are to be removed. Otherwise they stay and an error is reported: a folder
+            looks empty too where a disk is not mounted or a glob fits nothing.
         moved: The folder was at another place before: take over its documents.
         known_as: A name that stands for the folder's path, in sources and where it is remembered:
             for a folder that is only a copy of something, such as an upload.
@@ -182,7 +186,11 @@ async def ingest_directory(
     if reader.unreadable:
         _log.warning(_NOT_INSTALLED, reader.unreadable)
     if remove_vanished and place.single is None and not listing.errors:
-        report += await remove_gone(index, place, reader, bounds, moved=moved)
+        gone = await vanished(index, place, reader, bounds, moved=moved)
+        if listing.files or emptied:
+            report += await remove(index, gone, bounds)
+        elif gone:
+            report += _emptied(len(gone), place, on_error)
     tell.finish()
     return report
 
@@ -246,6 +254,18 @@ def _unwalked(listing: Listing, place: Place, on_error: OnError) -> IngestReport
             IngestError.of(str(place.given / name), error) for name, error in listing.errors
         )
     )
+
+
+def _emptied(count: int, place: Place, on_error: OnError) -> IngestReport:
+    """Returns a report of a folder in which there is nothing any more."""
+    error = InvalidSetting(
+        "path",
+        f"holds no file to read, and what is stored of it stays as it is ({count}); if that is no "
+        "mistake, say that it was emptied",
+    )
+    if on_error == "raise":
+        raise error
+    return IngestReport(errors=(IngestError.of(str(place.given), error),))
 
 
 def _by_splitter(

@@ -9,7 +9,7 @@ from ragchat_retrieval.ingest.reading import ROOT_KEY
 from ragchat_retrieval.ingest.report import IngestReport
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ingest.place import Place
@@ -42,10 +42,10 @@ async def check_root(index: IngestTarget, place: Place, scope: Filter) -> None:
         return
 
 
-async def remove_gone(
+async def vanished(
     index: IngestTarget, place: Place, reader: FileReader, scope: Filter, *, moved: bool
-) -> IngestReport:
-    """Removes the documents of a folder that its reader has not met."""
+) -> list[str]:
+    """Returns the ids of those documents of a folder that its reader has not met."""
     prefix = place.root + "/"
     gone = []
     for document_id in await index.document_ids(scope=scope):
@@ -57,9 +57,15 @@ async def remove_gone(
         mark = None if document is None else document.metadata.get(ROOT_KEY)
         if mark == place.mark or (moved and mark is not None):
             gone.append(document_id)
+    return gone
+
+
+async def remove(index: IngestTarget, document_ids: Sequence[str], scope: Filter) -> IngestReport:
+    """Removes documents, many at a time."""
     removed = 0
-    for start in range(0, len(gone), _REMOVED_AT_ONCE):
-        removed += await index.remove(ids=gone[start : start + _REMOVED_AT_ONCE], scope=scope)
+    for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
+        some = document_ids[start : start + _REMOVED_AT_ONCE]
+        removed += await index.remove(ids=some, scope=scope)
     return IngestReport(deleted=removed)
 
 
