@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from base64 import b64decode
 
 import numpy as np
 import openai
@@ -281,6 +282,32 @@ class TestOpenAI:
         server.misbehave(Fault(edit=backwards))
         async with OpenAIEmbedder("m", url=f"{server.url}/v1") as embedder:
             assert np.allclose(await embedder.embed(TEXTS), await right(TEXTS), atol=1e-6)
+
+    async def test_numbers_are_read_whether_a_server_knows_base64_or_not(self, server):
+        def plain(reply):
+            for item in reply["data"]:
+                item["embedding"] = np.frombuffer(b64decode(item["embedding"]), "<f4").tolist()
+            return reply
+
+        async with OpenAIEmbedder("m", url=f"{server.url}/v1") as embedder:
+            encoded = await embedder.embed(TEXTS)
+            server.misbehave(Fault(edit=plain))
+            numbers = await embedder.embed(TEXTS)
+        async with OpenAIEmbedder("m", url=f"{server.url}/v1", encoding_format="float") as embedder:
+            asked_for = await embedder.embed(TEXTS)
+        assert encoded.tobytes() == numbers.tobytes() == asked_for.tobytes()
+        formats = [request.body["encoding_format"] for request in server.requests]
+        assert formats == ["base64", "base64", "float"]
+
+    @pytest.mark.parametrize("wrong", ["AAAA", "AAA", "no base64 at all", ""])
+    async def test_bytes_that_are_no_numbers_are_refused(self, server, wrong):
+        def broken(reply):
+            return {**reply, "data": [{**reply["data"][0], "embedding": wrong}]}
+
+        server.misbehave(Fault(edit=broken))
+        async with OpenAIEmbedder("m", url=f"{server.url}/v1") as embedder:
+            with pytest.raises(EmbeddingError):
+                await embedder.embed(["a"])
 
     async def test_the_key_of_openai_goes_to_no_other_server(self, server, monkeypatch):
         monkeypatch.setenv("OPENAI_API_KEY", "sk-stray")

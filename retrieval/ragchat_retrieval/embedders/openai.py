@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ragchat_retrieval.embedders.checks import checked_rows
 from ragchat_retrieval.embedders.remote import Sending, ServedEmbedder, in_order, typed_errors
@@ -17,7 +20,6 @@ from ragchat_retrieval.tokens import count_tokens
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from openai import AsyncOpenAI
 
@@ -77,7 +79,8 @@ class OpenAIEmbedder(ServedEmbedder):
             model,
             dimension=dimension,
             sending=sending or Sending(max_tokens=_WINDOW if model in _DIMENSIONS else None),
-            params=params,
+            # The SDK asks for it unasked too, but then makes lists of numbers of the bytes.
+            params={"encoding_format": "base64", **params},
             usual_dimension=_DIMENSIONS.get(model, 0),
         )
         self._url = url
@@ -109,9 +112,10 @@ class OpenAIEmbedder(ServedEmbedder):
 
         with typed_errors(self._model):
             reply = await retried(create, self._retries)
+            found = in_order(getattr(reply, "data", None), count=len(texts), model=self._model)
+            rows = [_decoded(embedding) for embedding in found]
         if (call := current_call()) is not None:
             call.add(input_tokens=getattr(getattr(reply, "usage", None), "prompt_tokens", None))
-        rows = in_order(getattr(reply, "data", None), count=len(texts), model=self._model)
         return checked_rows(rows, count=len(texts), dimension=self._dimension, model=self._model)
 
     def _build(self) -> AsyncOpenAI:
@@ -125,3 +129,10 @@ class OpenAIEmbedder(ServedEmbedder):
             api_key=key, base_url=self._url, max_retries=0, timeout=self._sending.timeout
         )
         return client
+
+
+def _decoded(embedding: object) -> object:
+    """Returns the numbers of an embedding that came as base64; any other is left for the checks."""
+    if not isinstance(embedding, str):
+        return embedding
+    return np.frombuffer(base64.b64decode(embedding), "<f4")
