@@ -119,7 +119,8 @@ async def test_our_errors_and_cancellation_pass_unchanged(failure):
 
 def test_rows_of_length_one_keep_their_bits():
     rows = np.array([[0.6, 0.8], [1.0, 1e-9]], dtype=np.float32)
-    assert checked_rows(rows, count=2, dimension=2, model="m").tobytes() == rows.tobytes()
+    for answer in (rows, rows.astype(np.float64), rows.tolist()):
+        assert checked_rows(answer, count=2, dimension=2, model="m").tobytes() == rows.tobytes()
 
 
 @given(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat_retrieval import tokens
+from ragchat_retrieval.embedders import remote
 from ragchat_retrieval.embedders.remote import Sending, batches
 from ragchat_retrieval.errors import InvalidSetting
 
@@ -35,6 +36,16 @@ def test_batches_keep_order_and_limits_and_are_as_few_as_that_allows(sizes, most
 def test_sizes_are_exact_token_counts_and_long_texts_are_cut():
     texts, sizes = Sending(max_tokens=2, query_prefix="q ").prepare(["x", "x y z"], "query")
     assert (texts, sizes) == (["q x", "q x"], [2, 2])
+
+
+def test_texts_that_fit_by_their_bytes_are_not_counted(monkeypatch):
+    counted = []
+    monkeypatch.setattr(remote, "count_many", lambda texts, _: counted.extend(texts) or [1, 1])
+    few = Sending(max_tokens=4, batch_tokens=5)
+    assert few.prepare(["ü", "abc"], "query") == (["ü", "abc"], [2, 3])
+    assert not counted
+    assert few.prepare(["ü", "abcd"], "query") == (["ü", "abcd"], [1, 1])
+    assert counted == ["ü", "abcd"]
 
 
 def test_without_a_tokenizer_bytes_bound_the_tokens(monkeypatch, tmp_path):

@@ -155,7 +155,7 @@ def checked_rows(answer: object, *, count: int, dimension: int, model: str) -> N
     if vectors.dtype.kind not in "fiu":
         raise EmbeddingError("returned values that are no numbers", model=model)
     if _is_normalised(vectors):
-        return vectors.copy()
+        return vectors.astype(np.float32)
     _refuse_first(np.logical_not(np.isfinite(vectors).all(axis=1)), "a non-finite value", model)
     _refuse_first(np.logical_not(vectors.any(axis=1)), "a zero vector", model)
     return _normalised(vectors)
@@ -177,7 +177,7 @@ def _refuse_first(bad: NDArray[np.bool_], what: str, model: str) -> None:
 
 def _is_normalised(vectors: NDArray[Any]) -> bool:
     """Whether these are rows of finite numbers and of length 1 beyond any doubt."""
-    if vectors.dtype != np.float32:
+    if vectors.dtype not in (np.float32, np.float64):
         return False
     # A sum depends a little on how it is made, so what is near the bound is looked at closely.
     off = np.abs(np.sqrt(squared_lengths([vectors])) - 1.0)

@@ -66,15 +66,19 @@ class Sending:
             raise InvalidSetting("timeout", "must be a positive number of seconds")
 
     def prepare(self, texts: Sequence[str], kind: EmbeddingKind) -> tuple[list[str], list[int]]:
-        """Returns the texts as they are sent, and their sizes in tokens.
+        """Returns the texts as they are sent, and their sizes.
 
-        Where no exact tokenizer is at hand, a text's size is that of its UTF-8 form, which its
-        tokens never exceed, and no text is cut.
+        A text's size is that of its UTF-8 form, which its tokens never exceed, where all texts
+        keep to the limits even so, such as a few queries. Otherwise it is the text's tokens. Where
+        no exact tokenizer is at hand, it is that of the UTF-8 form too, and no text is cut.
         """
         prefix = self.query_prefix if kind == "query" else self.passage_prefix
         wanted = [repair(prefix + text) for text in texts]
-        if not can_count(_ENCODING):
-            return wanted, [len(text.encode()) for text in wanted]
+        sizes = [len(text.encode()) for text in wanted]
+        longest = math.inf if self.max_tokens is None else self.max_tokens
+        fits = sum(sizes) <= self.batch_tokens and max(sizes, default=0) <= longest
+        if fits or not can_count(_ENCODING):
+            return wanted, sizes
         sizes = count_many(wanted, _ENCODING)
         if self.max_tokens is not None:
             for place, size in enumerate(sizes):
@@ -116,6 +120,8 @@ class Sending:
                     raise
 
         cut = batches(sizes, most=self.batch_size, total=self.batch_tokens)
+        if len(cut) == 1:  # most often
+            return await one(cut[0])
         parts = await gather(*map(one, cut))
         if len({part.shape[1] for part in parts}) > 1:
             raise EmbeddingError("returned vectors of different lengths", model=model)
