@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from dataclasses import dataclass, replace
-from itertools import chain, count, pairwise, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragchat_retrieval.engine import Batch, Postings
-from ragchat_retrieval.errors import (
-    CorpusChanged,
-    InvalidDocument,
-    PassageIDConflict,
-    ScopeViolation,
-    UnknownCorpus,
-)
+from ragchat_retrieval.errors import CorpusChanged, ScopeViolation, UnknownCorpus
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
+from ragchat_retrieval.stores.sqlite.inserting import allocate, insert
 from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.reading import (
     DocumentKey,
@@ -28,16 +20,16 @@ from ragchat_retrieval.stores.sqlite.reading import (
     first_revision,
     read_state,
 )
-from ragchat_retrieval.stores.sqlite.rows import Owner, encode_terms, passage_rows
 from ragchat_retrieval.stores.sqlite.schema import KEPT_CHANGES, batches
 from ragchat_retrieval.stores.sqlite.state import CorpusState
-from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.engine import Batch
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.values import Revision
 
@@ -95,7 +87,7 @@ def replace_documents(
     written = [revision for revision in revisions if revision.passages]
     if not written:
         return Written(state, _commit_state(connection, state, removed), removed)
-    batch, names, state = _insert(connection, state, written)
+    batch, names, state = insert(connection, state, written)
     after = _commit_state(connection, state, removed, added=batch)
     return Written(state, after, removed, batch, names)
 
@@ -214,20 +206,13 @@ def _forget_terms(connection: sqlite3.Connection, corpus: int) -> int:
 
 
 def _new_corpus(connection: sqlite3.Connection, name: str) -> CorpusState:
-    key = _allocate(connection, "corpus", 1)
+    key = allocate(connection, "corpus", 1)
     state = CorpusState(key, name, secrets.token_hex(16), first_revision(connection), 0, None)
     connection.execute(
         "INSERT INTO corpora (key, name, uuid, revision, stamp) VALUES (?, ?, ?, ?, 0)",
         (key, name, state.uuid, state.revision),
     )
     return state
-
-
-def _allocate(connection: sqlite3.Connection, name: str, number: int) -> int:
-    """Returns the first of `number` fresh keys; a key is never used again."""
-    (first,) = connection.execute("SELECT next FROM counters WHERE name = ?", (name,)).fetchone()
-    connection.execute("UPDATE counters SET next = ? WHERE name = ?", (first + number, name))
-    return int(first)
 
 
 def _commit_state(
@@ -308,128 +293,3 @@ def _delete(connection: sqlite3.Connection, table: str, keys: Sequence[int]) -> 
         query = f"DELETE FROM {table} WHERE key IN ({marks})"  # noqa: S608 - constants, placeholders
         removed += connection.execute(query, part).rowcount
     return removed
-
-
-def _insert(
-    connection: sqlite3.Connection, state: CorpusState, revisions: Sequence[Revision]
-) -> tuple[Batch, Mapping[str, int], CorpusState]:
-    passages = [passage for revision in revisions for passage in revision.passages]
-    first = _allocate(connection, "passage", len(passages))
-    keys = range(first, first + len(passages))
-    postings, names = _intern_terms(connection, state.key, revisions)
-    _insert_texts(connection, state.key, revisions, first, postings)
-    vectors, has_vector = _matrix(revisions)
-    if vectors is not None and has_vector is not None:
-        _insert_vectors(connection, first, vectors, has_vector)
-    batch = Batch.of_passages(keys, passages, postings, vectors=vectors, has_vector=has_vector)
-    state = replace(
-        state,
-        documents=state.documents + len(revisions),
-        passages=state.passages + len(passages),
-        vectors=state.vectors + (0 if has_vector is None else int(has_vector.sum())),
-    )
-    return batch, names, state
-
-
-def _intern_terms(
-    connection: sqlite3.Connection, corpus: int, revisions: Sequence[Revision]
-) -> tuple[Postings, dict[str, int]]:
-    """Returns the terms as flat arrays of ids, and the ids of terms that are new, now stored."""
-    table, lengths = tabulated([counts for r in revisions for counts in r.terms or ()])
-    distinct = table.names
-    known: dict[str, int] = {}
-    (fresh,) = connection.execute(
-        "SELECT coalesce(max(id) + 1, 0) FROM terms WHERE corpus = ?", (corpus,)
-    ).fetchone()
-    for marks, part in batches(distinct) if fresh else ():
-        query = f"SELECT term, id FROM terms WHERE corpus = ? AND term IN ({marks})"  # noqa: S608 - placeholders
-        known.update(connection.execute(query, (corpus, *part)).fetchall())
-    # In one order, both B-trees of the table are written from one end to the other.
-    new = dict(zip(sorted(set(distinct) - known.keys()), count(fresh), strict=False))
-    connection.executemany(
-        "INSERT INTO terms VALUES (?, ?, ?)",
-        zip(repeat(corpus), new.keys(), new.values(), strict=False),
-    )
-    known |= new
-    ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
-    return Postings(lengths, ids[table.numbers], table.counts), new
-
-
-def _insert_texts(
-    connection: sqlite3.Connection,
-    corpus: int,
-    revisions: Sequence[Revision],
-    first: int,
-    postings: Postings,
-) -> None:
-    keys = count(_allocate(connection, "document", len(revisions)))
-    owners = [Owner.of(next(keys), corpus, revision.document) for revision in revisions]
-    connection.executemany(
-        "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (owner.row(r.fingerprint) for owner, r in zip(owners, revisions, strict=True)),
-    )
-    encoded = memoryview(encode_terms(postings.term_ids, postings.counts))
-    ends = np.concatenate(([0], np.cumsum(postings.lengths * 8))).tolist()
-    numbered = enumerate((encoded[start:end] for start, end in pairwise(ends)), first)
-    rows = chain.from_iterable(
-        passage_rows(owner, revision.passages, numbered)
-        for owner, revision in zip(owners, revisions, strict=True)
-    )
-    try:
-        connection.executemany(
-            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-        )
-    except sqlite3.IntegrityError:
-        raise PassageIDConflict(_taken(connection, corpus, revisions, first), store=NAME) from None
-    except OverflowError:
-        problem = "a number of a passage is beyond 64 bits"
-        raise InvalidDocument(problem, field="passages") from None
-
-
-def _taken(
-    connection: sqlite3.Connection, corpus: int, revisions: Sequence[Revision], first: int
-) -> str:
-    """Returns the smallest of the new passage ids that an older passage has."""
-    ids = [passage.id for revision in revisions for passage in revision.passages]
-    taken: list[str] = []
-    for marks, part in batches(ids):
-        query = f"SELECT id FROM passages WHERE corpus = ? AND key < ? AND id IN ({marks})"  # noqa: S608 - placeholders
-        taken.extend(found for (found,) in connection.execute(query, (corpus, first, *part)))
-    return min(taken)
-
-
-def _matrix(
-    revisions: Sequence[Revision],
-) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_] | None]:
-    """Returns the vectors of all passages in one matrix, and which rows count."""
-    given = [revision.vectors for revision in revisions if revision.vectors is not None]
-    if not given:
-        return None, None
-    if len(given) == len(revisions):
-        matrix = given[0] if len(given) == 1 else np.concatenate(given)
-        return matrix, np.ones(len(matrix), dtype=np.bool_)
-    blank = [
-        np.zeros((len(revision.passages), given[0].shape[1]), np.float32)
-        if revision.vectors is None
-        else revision.vectors
-        for revision in revisions
-    ]
-    flags = [np.full(len(r.passages), r.vectors is not None, np.bool_) for r in revisions]
-    return np.concatenate(blank), np.concatenate(flags)
-
-
-def _insert_vectors(
-    connection: sqlite3.Connection,
-    first: int,
-    vectors: NDArray[np.float32],
-    has_vector: NDArray[np.bool_],
-) -> None:
-    width = vectors.shape[1] * 4
-    stored = np.ascontiguousarray(vectors, dtype="<f4").data.cast("B")
-    connection.executemany(
-        "INSERT INTO vectors VALUES (?, ?)",
-        (
-            (first + row, stored[row * width : (row + 1) * width])
-            for row in np.flatnonzero(has_vector).tolist()
-        ),
-    )
