@@ -31,6 +31,9 @@ _MAP = "$map"
 _EXACT = frozenset({str, int, bool, type(None)})
 """Types whose equal values are the same in every respect."""
 
+_REMEMBERED = 1024
+"""Distinct metadata after which a write's are taken to be all different."""
+
 # Made once: `json.dumps` makes an encoder at each call with options.
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
@@ -111,6 +114,29 @@ def encode(metadata: Mapping[str, Any]) -> str:
     if _EXACT.issuperset(map(type, given.values())):
         return _write(given)
     return _write({key: _tagged(value) for key, value in given.items()})
+
+
+def sameness(metadata: Mapping[str, Any]) -> object:
+    """Returns what is equal for two metadata only if `encode` gives one text for them."""
+    kinds = tuple(map(type, metadata.values()))
+    return (kinds, *metadata.items()) if _EXACT.issuperset(kinds) else encode(metadata)
+
+
+class MetadataTexts:
+    """Encodes metadata, each once while there are few: documents often carry the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, str] = {}
+
+    def __call__(self, metadata: Mapping[str, Any]) -> str:
+        """Returns `encode` of metadata."""
+        if len(self._known) == _REMEMBERED:
+            return encode(metadata)
+        key = sameness(metadata)
+        text = self._known.get(key)
+        if text is None:
+            text = self._known[key] = key if isinstance(key, str) else encode(metadata)
+        return text
 
 
 def are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ragchat_retrieval.chunking import TextSplitter, recommended_profile
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument
-from ragchat_retrieval.metadata import are_same, encode
+from ragchat_retrieval.metadata import MetadataTexts, are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.text import check_document
 from ragchat_retrieval.values import Document, Revision, indexed_text
@@ -35,6 +35,9 @@ EMBEDDING_BATCH = 64
 """Texts per call of an embedder: often enough for a progress bar, large enough for a server."""
 
 _SPLIT_SHARE, _EMBED_SHARE = 0.1, 0.8
+
+# What `json.dumps` gives, without looking for circles.
+_write = json.JSONEncoder(check_circular=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +91,34 @@ def changed(
 def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
     """Fills in terms and fingerprints that are left out, and scales vectors to length 1."""
     vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
+    encoded = MetadataTexts()
     return [
         Revision(
             document=revision.document,
             passages=revision.passages,
             vectors=None if revision.vectors is None else next(vectors),
             terms=terms,
-            fingerprint=revision.fingerprint or _given_mark(revision),
+            fingerprint=revision.fingerprint or _given_mark(revision, encoded),
         )
         for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
     ]
 
 
-def _given_mark(revision: Revision) -> str:
+def _given_mark(revision: Revision, encoded: MetadataTexts) -> str:
     """Returns a fingerprint of a ready-made revision: of the document and of its passages."""
     document = revision.document
-    labels = [document.id, document.title, document.source, encode(document.metadata)]
+    labels = [document.id, document.title, document.source, encoded(document.metadata)]
     passages = []
     texts = [document.text]
     for p in revision.passages:
-        own = None if are_same(p.metadata, document.metadata) else encode(p.metadata)
+        own = None if are_same(p.metadata, document.metadata) else encoded(p.metadata)
         size = None
         if p.text != document.text:
             size = len(p.text)
             texts.append(p.text)
         numbers = [p.page, p.lines, p.span, p.ordinal, size]
         passages.append([p.id, p.title, p.source, own, p.headings, p.digest, *numbers])
-    content = hashlib.sha256(json.dumps([labels, len(document.text), passages]).encode())
+    content = hashlib.sha256(_write([labels, len(document.text), passages]).encode())
     # Texts stand behind as they are: escaping them would take longer than hashing them.
     content.update("".join(texts).encode("utf-8", "surrogatepass"))
     if revision.vectors is not None:

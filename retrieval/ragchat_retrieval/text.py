@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ragchat_retrieval.errors import InvalidText
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from typing import Any
 
     from ragchat_retrieval.values import Document, Passage
 
@@ -91,12 +92,19 @@ def check_document(document: Document, passages: Collection[Passage] = ()) -> No
 def _all_texts(document: Document, passages: Iterable[Passage]) -> list[str]:
     """Returns what `_texts` yields of a document and its passages, and their headings."""
     texts = [document.id, document.text, document.title or "", document.source or ""]
-    texts += _strings(document.metadata)
+    texts += _inside(document.metadata)
     for p in passages:
-        texts += (p.id, p.document_id, p.text, p.title or "", p.source or "", *p.headings)
+        text = "" if p.text == document.text else p.text  # as in a document of one passage
+        texts += (p.id, p.document_id, text, p.title or "", p.source or "", *p.headings)
         if p.metadata is not document.metadata:
-            texts += _strings(p.metadata)
+            texts += _inside(p.metadata)
     return texts
+
+
+def _inside(metadata: Mapping[str, Any]) -> list[str]:
+    """Returns every string in the values of metadata; its keys are plain."""
+    kept = [value for value in metadata.values() if isinstance(value, (str, dict, list))]
+    return [text for value in kept for text in _strings(value)] if kept else kept
 
 
 def _texts(item: Document | Passage, *, skip_metadata: bool = False) -> Iterator[tuple[str, str]]:

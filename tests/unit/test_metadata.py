@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from ragchat_retrieval.comparison import MAX_INTEGER
 from ragchat_retrieval.errors import InvalidMetadata
 from ragchat_retrieval.filters import RESERVED_KEYS
-from ragchat_retrieval.metadata import MAX_DEPTH, MAX_VALUES, Metadata, are_same, decode, encode
+from ragchat_retrieval.metadata import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Metadata,
+    MetadataTexts,
+    are_same,
+    decode,
+    encode,
+    sameness,
+)
 
 FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC)
@@ -352,3 +361,18 @@ def test_metadata_are_the_same_exactly_if_their_stored_forms_are(one, other):
     """Python takes True, 1 and 1.0 for equal, and filters do not."""
     assert are_same(one, other) is (encode(one) == encode(other))
     assert are_same(one, one)
+
+
+@given(ALIKE, ALIKE)
+def test_metadata_of_one_sameness_have_one_stored_form(one, other):
+    assert encode(one) == encode(other) or sameness(one) != sameness(other)
+    assert sameness(one) == sameness(Metadata(dict(one)))
+
+
+@given(st.lists(ALIKE, max_size=12), st.integers(0, 3))
+def test_remembered_stored_forms_are_what_encoding_each_would_give(given_ones, remembered):
+    """However few are remembered, and whatever came before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragchat_retrieval.metadata._REMEMBERED", remembered)
+        encoded = MetadataTexts()
+        assert list(map(encoded, given_ones)) == list(map(encode, given_ones))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragchat_retrieval.engine.growing import Growing
-from ragchat_retrieval.metadata import encode
+from ragchat_retrieval.metadata import sameness
 from ragchat_retrieval.pages import room
 from ragchat_retrieval.stores.packed import PackedDocument, run_of
 
@@ -35,9 +35,6 @@ _WASTED = 2**20
 
 _MOST_WASTED = 0.25
 """Share of removed documents, in bytes, beyond which the archive is worth putting together."""
-
-_PLAIN = frozenset({str, int, bool, type(None)})
-"""Types whose equal values of one type are the same in every respect."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +122,7 @@ class Archivist:
         for revision in revisions:
             run, extra = run_of(revision)
             metadata = revision.document.metadata
-            label = known.setdefault(_sameness(metadata), len(self._metadata))
+            label = known.setdefault(sameness(metadata), len(self._metadata))
             if label == len(self._metadata):
                 self._metadata.append(metadata)
             self._extras.pop(first_key, None)  # of a write that failed
@@ -185,9 +182,3 @@ class Archivist:
         self._used += size
         self._pieces[-1][start : self._used] = run
         return (len(self._pieces) - 1) << _OFFSET_BITS | start
-
-
-def _sameness(metadata: Mapping[str, Any]) -> object:
-    """Returns what is equal for two metadata only if they are the same, in type too."""
-    kinds = tuple(map(type, metadata.values()))
-    return (kinds, *metadata.items()) if _PLAIN.issuperset(kinds) else encode(metadata)
