@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import replace
-from itertools import chain, count, pairwise, repeat
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragchat_retrieval.engine import Batch, Postings
 from ragchat_retrieval.errors import InvalidDocument, PassageIDConflict
+from ragchat_retrieval.metadata import MetadataTexts
 from ragchat_retrieval.stores.sqlite.lanes import NAME
-from ragchat_retrieval.stores.sqlite.rows import Owner, encode_terms, passage_rows
+from ragchat_retrieval.stores.sqlite.rows import Owner, encoded_terms, insert_rows, passage_rows
 from ragchat_retrieval.stores.sqlite.schema import batches
 from ragchat_retrieval.terms import tabulated
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.stores.sqlite.state import CorpusState
     from ragchat_retrieval.values import Revision
+
+_TOGETHER = 256
+"""Documents inserted before their passages are, while their texts are at hand."""
 
 
 def allocate(connection: sqlite3.Connection, name: str, number: int) -> int:
@@ -77,11 +81,8 @@ def _intern_terms(
         query = f"SELECT term, id FROM terms WHERE corpus = ? AND term IN ({marks})"  # noqa: S608 - placeholders
         known.update(connection.execute(query, (corpus, *part)).fetchall())
     # In one order, both B-trees of the table are written from one end to the other.
-    new = dict(zip(sorted(set(distinct) - known.keys()), count(fresh), strict=False))
-    connection.executemany(
-        "INSERT INTO terms VALUES (?, ?, ?)",
-        zip(repeat(corpus), new.keys(), new.values(), strict=False),
-    )
+    new = dict(zip(sorted(term for term in distinct if term not in known), count(fresh)))
+    insert_rows(connection, "terms", 3, zip(repeat(corpus), new.keys(), new.values()))
     known |= new
     ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
     return Postings(lengths, ids[table.numbers], table.counts), new
@@ -95,22 +96,18 @@ def _insert_texts(
     postings: Postings,
 ) -> None:
     keys = count(allocate(connection, "document", len(revisions)))
-    owners = [Owner.of(next(keys), corpus, revision.document) for revision in revisions]
-    connection.executemany(
-        "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (owner.row(r.fingerprint) for owner, r in zip(owners, revisions, strict=True)),
-    )
-    encoded = memoryview(encode_terms(postings.term_ids, postings.counts))
-    ends = np.concatenate(([0], np.cumsum(postings.lengths * 8))).tolist()
-    numbered = enumerate((encoded[start:end] for start, end in pairwise(ends)), first)
-    rows = chain.from_iterable(
-        passage_rows(owner, revision.passages, numbered)
-        for owner, revision in zip(owners, revisions, strict=True)
-    )
+    encoded = MetadataTexts()
+    numbered = enumerate(encoded_terms(postings), first)
     try:
-        connection.executemany(
-            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-        )
+        for start in range(0, len(revisions), _TOGETHER):
+            part = revisions[start : start + _TOGETHER]
+            owners = [Owner.of(next(keys), corpus, r.document, encoded) for r in part]
+            pairs = list(zip(owners, part, strict=True))
+            insert_rows(
+                connection, "documents", 9, (owner.row(r.fingerprint) for owner, r in pairs)
+            )
+            rows = (passage_rows(owner, r.passages, numbered) for owner, r in pairs)
+            insert_rows(connection, "passages", 14, chain.from_iterable(rows))
     except sqlite3.IntegrityError:
         raise PassageIDConflict(_taken(connection, corpus, revisions, first), store=NAME) from None
     except OverflowError:
@@ -158,10 +155,8 @@ def _insert_vectors(
 ) -> None:
     width = vectors.shape[1] * 4
     stored = np.ascontiguousarray(vectors, dtype="<f4").data.cast("B")
-    connection.executemany(
-        "INSERT INTO vectors VALUES (?, ?)",
-        (
-            (first + row, stored[row * width : (row + 1) * width])
-            for row in np.flatnonzero(has_vector).tolist()
-        ),
+    rows = (
+        (first + row, stored[row * width : (row + 1) * width])
+        for row in np.flatnonzero(has_vector).tolist()
     )
+    insert_rows(connection, "vectors", 2, rows)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ragchat_retrieval.metadata import decode, encode
+from ragchat_retrieval.metadata import decode
 from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit, own_labels
-from ragchat_retrieval.stores.sqlite.schema import batches
+from ragchat_retrieval.stores.sqlite.schema import BATCH, batches
 from ragchat_retrieval.values import Document, Lines, Span, trusted_passage
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from ragchat_retrieval.engine import Postings
+    from ragchat_retrieval.metadata import MetadataTexts
     from ragchat_retrieval.values import Passage
 
 
@@ -27,6 +28,9 @@ PASSAGE = (
     "document, id, ordinal, span_start, span_end, line_start, line_end, page, headings, own, text"
 )
 """The columns that `read_passages` takes."""
+
+_TOGETHER = 1024
+"""Passages whose terms are encoded together."""
 
 
 # --- writing ---
@@ -43,9 +47,9 @@ class Owner(NamedTuple):
     """Encoded."""
 
     @classmethod
-    def of(cls, key: int, corpus: int, document: Document) -> Owner:
+    def of(cls, key: int, corpus: int, document: Document, encoded: MetadataTexts) -> Owner:
         """Prepares a document."""
-        return cls(key, corpus, document, document.digest, encode(document.metadata))
+        return cls(key, corpus, document, document.digest, encoded(document.metadata))
 
     def row(self, fingerprint: str) -> Row:
         """Returns the row of table ``documents``."""
@@ -97,12 +101,42 @@ def passage_rows(
         )
 
 
-def encode_terms(ids: NDArray[np.int32], counts: NDArray[np.int32]) -> bytes:
-    """Returns pairs of term id and count as bytes, int32 little-endian, for slicing per passage."""
-    pairs = np.empty((len(ids), 2), dtype="<i4")
-    pairs[:, 0] = ids
-    pairs[:, 1] = counts
-    return pairs.tobytes()
+def encoded_terms(postings: Postings) -> Iterator[memoryview]:
+    """Yields the terms of each passage: pairs of id and count, int32 little-endian."""
+    ends = np.cumsum(postings.lengths)
+    low = 0
+    for start in range(0, len(ends), _TOGETHER):
+        some = ends[start : start + _TOGETHER]
+        high = int(some[-1])
+        pairs = np.empty((high - low, 2), dtype="<i4")
+        pairs[:, 0] = postings.term_ids[low:high]
+        pairs[:, 1] = postings.counts[low:high]
+        encoded = memoryview(pairs.tobytes())
+        for begin, end in pairwise([0, *((some - low) * 8).tolist()]):
+            yield encoded[begin:end]
+        low = high
+
+
+def insert_rows(
+    connection: sqlite3.Connection, table: str, width: int, rows: Iterable[Row]
+) -> None:
+    """Inserts rows, many a statement, which takes less time than a statement a row.
+
+    Args:
+        connection: In a write transaction.
+        table: Its name.
+        width: Its columns.
+        rows: A value for each of its columns.
+    """
+    marks = f"({','.join('?' * width)})"
+    rest = iter(rows)
+    statement, size = "", 0
+    while some := [*islice(rest, BATCH // width)]:
+        if len(some) != size:
+            size = len(some)
+            values = ",".join([marks] * size)
+            statement = f"INSERT INTO {table} VALUES {values}"  # noqa: S608 - a constant, placeholders
+        connection.execute(statement, [*chain.from_iterable(some)])
 
 
 # --- reading ---
