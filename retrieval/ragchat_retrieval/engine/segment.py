@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _TOGETHER = 2**16
 """Postings put in their places at a time, so that what this takes in memory is small."""
 
+_PASSAGES = 512
+"""Passages whose postings are packed at a time, which are about as many."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
@@ -57,23 +60,29 @@ class Segment:
         """Makes a segment of a batch. Returns it with the lengths of its passages, in terms."""
         postings = _postings(batch, vocabulary)
         size = len(batch)
-        local = np.repeat(np.arange(size, dtype=np.int64), postings.lengths)
-        lengths = np.bincount(local, weights=postings.counts, minlength=size).astype(np.int32)
         # One sort of packed integers is several times faster than an argsort and three gathers.
         count_bits = int(postings.counts.max(initial=0)).bit_length()
         row_bits = max(size - 1, 0).bit_length()
-        packed = postings.term_ids.astype(np.int64) << row_bits
-        packed |= local
-        packed <<= count_bits
-        packed |= postings.counts
+        packed, lengths = _packed(postings, row_bits, count_bits)
         packed.sort()
-        counts = (packed & ((1 << count_bits) - 1)).astype(_unsigned(count_bits))
-        packed >>= count_bits
-        rows = ((packed & ((1 << row_bits) - 1)) + start).astype(np.int32)
-        packed >>= row_bits
-        terms, offsets = _runs(packed.astype(np.int32))
+        rows = room((len(packed),), np.int32)
+        counts = room((len(packed),), _unsigned(count_bits))
+        terms, begins = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        last = -1
+        for low in range(0, len(packed), _TOGETHER):
+            here = slice(low, low + _TOGETHER)
+            part = packed[here]
+            counts[here] = part & ((1 << count_bits) - 1)
+            part >>= count_bits
+            np.add(part & ((1 << row_bits) - 1), start, out=rows[here], casting="same_kind")
+            part >>= row_bits
+            first = np.flatnonzero(np.diff(part, prepend=last))
+            terms.append(part[first].astype(np.int32))
+            begins.append(first + low)
+            last = part[-1]
+        offsets = np.concatenate([*begins, [len(packed)]])
         ids = StringTable.of(batch.ids)
-        return cls(start, start + size, ids, terms, offsets, rows, counts), lengths
+        return cls(start, start + size, ids, np.concatenate(terms), offsets, rows, counts), lengths
 
     @classmethod
     def merged(cls, segments: Sequence[Segment]) -> Segment:
@@ -165,6 +174,32 @@ def _postings(batch: Batch, vocabulary: Vocabulary) -> Postings:
     table, lengths = tabulated(terms)
     ids = vocabulary.assign(table.names)
     return Postings(lengths, ids[table.numbers], table.counts)
+
+
+def _packed(
+    postings: Postings, row_bits: int, count_bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Returns term, position of the passage and count of each posting in one integer.
+
+    With them come the lengths of the passages, in terms, repetitions included.
+    """
+    packed = room((len(postings.term_ids),), np.int64)
+    lengths = np.empty(len(postings.lengths), np.int32)
+    low = 0
+    for first in range(0, len(lengths), _PASSAGES):
+        sizes = postings.lengths[first : first + _PASSAGES]
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
+        high = low + int(bounds[-1])
+        part, counts = packed[low:high], postings.counts[low:high]
+        part[...] = postings.term_ids[low:high]
+        part <<= row_bits
+        part |= np.repeat(np.arange(first, first + len(sizes)), sizes)
+        part <<= count_bits
+        part |= counts
+        sums = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        lengths[first : first + len(sizes)] = np.diff(sums[bounds])
+        low = high
+    return packed, lengths
 
 
 def _parts(segments: Sequence[Segment]) -> Iterator[list[tuple[int, int]]]:
