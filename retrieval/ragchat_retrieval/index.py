@@ -17,17 +17,16 @@ from ragchat_retrieval.errors import (
     InvalidIndexIdentity,
     InvalidSetting,
     ResetUnsupported,
-    ScopeViolation,
 )
 from ragchat_retrieval.filling import fill_vectors
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.ingest.report import IngestReport
-from ragchat_retrieval.lanes import each
+from ragchat_retrieval.ingest.scope import check_scope
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
 from ragchat_retrieval.options import SearchOptions
-from ragchat_retrieval.policy import carried, started
+from ragchat_retrieval.policy import started
 from ragchat_retrieval.ports import Identity
 from ragchat_retrieval.revisions import (
     changed,
@@ -36,14 +35,13 @@ from ragchat_retrieval.revisions import (
     default_splitter,
     revise,
 )
-from ragchat_retrieval.searching import Searcher
+from ragchat_retrieval.searching import Searcher, searched
 from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.stores.memory import MemoryStore
-from ragchat_retrieval.text import clean_query
-from ragchat_retrieval.values import Query, Revision, SearchResult, documents_of
+from ragchat_retrieval.values import Query, Revision, SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
     from ragchat_retrieval.ports import Embedder, Splitter, Store
-    from ragchat_retrieval.values import Candidate, Document
+    from ragchat_retrieval.values import Document
 
 
 class HybridIndex:
@@ -131,7 +129,7 @@ class HybridIndex:
         await self._learn()
         check_identity(stored, self.identity, store=self.store.name, writing=True)
         known = await self.store.fingerprints([d.id for d in documents], scope=Filter())
-        await self._check_scope(documents, known, bounds)
+        await check_scope(self.store, documents, known, bounds)
         fresh = await asyncio.to_thread(changed, documents, known, cutter.name)
         made = await revise(
             fresh,
@@ -143,10 +141,8 @@ class HybridIndex:
         if made.revisions:
             await self.store.replace(made.revisions, identity=self.identity, scope=bounds)
         tell(1.0)
-        written = [revision for revision in made.revisions if revision.passages]
-        return IngestReport(
-            documents=len(written),
-            passages=sum(len(revision.passages) for revision in written),
+        return replace(
+            IngestReport.of(made.revisions),
             skipped=len(documents) - len(fresh),
             deleted=sum(not r.passages and r.document.id in known for r in made.revisions),
             blank=sum(not revision.passages for revision in made.revisions),
@@ -175,10 +171,7 @@ class HybridIndex:
                 name = self._identity_name or "given"
                 identity = replace(identity, model=name, dimension=int(given.shape[-1]))
         await self.store.replace(filled, identity=identity, scope=Filter.of(scope))
-        written = [revision for revision in filled if revision.passages]
-        return IngestReport(
-            documents=len(written), passages=sum(len(revision.passages) for revision in written)
-        )
+        return IngestReport.of(filled)
 
     async def remove(
         self,
@@ -197,8 +190,7 @@ class HybridIndex:
         bounds = Filter.of(scope)
         if source is not None:
             return await self.store.delete_by_source(source, scope=bounds)
-        wanted = [ids] if isinstance(ids, str) else list(ids or ())
-        return await self.store.delete(wanted, scope=bounds)
+        return await self.store.delete([ids] if isinstance(ids, str) else ids or (), scope=bounds)
 
     async def reset(self) -> None:
         """Removes everything from the corpus, its identity included.
@@ -262,24 +254,9 @@ class HybridIndex:
         """
         base = SearchOptions.of(**options)
         run = started(base.policy)
-        asked = [self._asked(query, base) for query in queries]
+        asked = [base.asked(query) for query in queries]
         live = [query for query in asked if query is not None]
-
-        async def work() -> list[tuple[Candidate, ...]]:
-            searcher = await self.searcher()
-            rankings = await searcher.rank(live, base, run)
-            return await each(rankings, lambda ranking: searcher.finish(ranking, base, run))
-
-        facts = {
-            "data_source": self.store.corpus_name,
-            "top_k": base.top_k,
-            "query": "\n".join(query.text for query in live),
-        }
-        found = iter(
-            await carried(run, "search", work, count=_counts, facts=facts, content=_documents)
-            if live
-            else ()
-        )
+        found = iter(await searched(self.searcher, live, base, run, self.store.corpus_name))
         rows = [(query, () if query is None else next(found)) for query in asked]
         degraded, trace = tuple(run.record.degraded), run.record.trace()
         return [
@@ -386,8 +363,7 @@ class HybridIndex:
         An index without an analyser of its own takes the other's, and one without an embedder
         keeps the other's vectors, under the name of their model.
         """
-        theirs = await other._adopted()
-        mine = await self._adopted()
+        theirs, mine = await other._adopted(), await self._adopted()
         await self._learn()
         identity, named = self.identity, self._identity_name
         if theirs is None:
@@ -398,12 +374,6 @@ class HybridIndex:
         if self.embedder is None and theirs.model is not None:
             identity = replace(identity, model=named or theirs.model, dimension=theirs.dimension)
         return identity
-
-    def _asked(self, query: str | Query, options: SearchOptions) -> Query | None:
-        if isinstance(query, str) and not clean_query(query):
-            return None
-        merged = options.bound(query if isinstance(query, Query) else Query(query))
-        return None if merged.top_k is not None and merged.top_k <= 0 else merged
 
     async def _adopted(self) -> Identity | None:
         """Returns the stored identity, after taking over what follows from it.
@@ -426,29 +396,6 @@ class HybridIndex:
         if self.embedder is not None:
             await known_dimension(self.embedder)
 
-    async def _check_scope(
-        self, documents: Sequence[Document], known: Mapping[str, str], scope: Filter
-    ) -> None:
-        """Raises `ScopeViolation` for the first document that may not be written under `scope`.
-
-        Unchanged ones count too: to be told that one was skipped would tell what is outside.
-        """
-        if not scope:
-            return
-        mine = await self.store.fingerprints([d.id for d in documents], scope=scope)
-        for document in documents:
-            hidden = document.id in known and document.id not in mine
-            if hidden or not scope.matches_document(document):
-                raise ScopeViolation(document_id=document.id)
-
 
 def _ignore(share: float) -> None:
     del share
-
-
-def _counts(rows: Sequence[Sequence[Candidate]]) -> dict[str, int]:
-    return {"queries": len(rows), "candidates": sum(map(len, rows))}
-
-
-def _documents(rows: Sequence[Sequence[Candidate]]) -> Mapping[str, object]:
-    return {"documents": [document for row in rows for document in documents_of(row)]}

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypedDict
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Condition, Filter
 from ragchat_retrieval.rerank import Rerank
+from ragchat_retrieval.text import clean_query
+from ragchat_retrieval.values import Query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.policy import Policy
     from ragchat_retrieval.ports import Reranker
-    from ragchat_retrieval.values import Query
 
     FilterLike = Filter | Condition | Mapping[str, Any] | Sequence[Any] | None
 
@@ -140,6 +141,13 @@ class SearchOptions:
             scope=self.scope & query.scope,
             top_k=self.top_k if query.top_k is None else query.top_k,
         )
+
+    def asked(self, query: str | Query) -> Query | None:
+        """Returns a question bound as by `bound`; None if it is blank or wants no results."""
+        if isinstance(query, str) and not clean_query(query):
+            return None
+        bound = self.bound(query if isinstance(query, Query) else Query(query))
+        return None if bound.top_k is not None and bound.top_k <= 0 else bound
 
     @property
     def lane_limit(self) -> int:

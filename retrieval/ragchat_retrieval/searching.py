@@ -18,14 +18,15 @@ from ragchat_retrieval.explain import (
 )
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.identity import check_identity
-from ragchat_retrieval.lanes import MANY, LaneSearch, Ranking
+from ragchat_retrieval.lanes import MANY, LaneSearch, Ranking, each
 from ragchat_retrieval.lexical import Analyzer
+from ragchat_retrieval.policy import carried
 from ragchat_retrieval.ranking import finish
 from ragchat_retrieval.stages import beside
-from ragchat_retrieval.values import Candidate, Lines, Span, indexed_text
+from ragchat_retrieval.values import Candidate, Lines, Span, documents_of, indexed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -137,6 +138,46 @@ class Searcher:
             read += await beside(len(batch) > MANY, _checked, batch, known, bounds)
             position += len(batch)
         return read
+
+
+async def searched(
+    searcher: Callable[[], Awaitable[Searcher]],
+    queries: Sequence[Query],
+    options: SearchOptions,
+    run: Run,
+    source: str,
+) -> Sequence[tuple[Candidate, ...]]:
+    """Searches for each query and returns what was found, in order.
+
+    Args:
+        searcher: Gives the searcher, inside the run.
+        queries: May be none; bounds and top_k are their own.
+        options: How to search.
+        run: Policy, trace and degradations.
+        source: What the record calls the corpus.
+    """
+    if not queries:
+        return ()
+
+    async def work() -> list[tuple[Candidate, ...]]:
+        searches = await searcher()
+        rankings = await searches.rank(queries, options, run)
+        return await each(rankings, lambda ranking: searches.finish(ranking, options, run))
+
+    facts = {
+        "data_source": source,
+        "top_k": options.top_k,
+        "query": "\n".join(query.text for query in queries),
+    }
+    return await carried(run, "search", work, count=_counts, facts=facts, content=_documents)
+
+
+def _counts(rows: Sequence[Sequence[Candidate]]) -> dict[str, int]:
+    return {"queries": len(rows), "candidates": sum(map(len, rows))}
+
+
+def _documents(rows: Sequence[Sequence[Candidate]]) -> Mapping[str, object]:
+    return {"documents": [document for row in rows for document in documents_of(row)]}
 
 
 @dataclass(frozen=True, slots=True)

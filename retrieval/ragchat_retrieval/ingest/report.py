@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Self
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ragchat_retrieval.duplicates import Duplicate
+    from ragchat_retrieval.values import Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,12 @@ class IngestReport:
 
     pages_without_text: int = 0
     """Pages of documents in which no text was found, such as scans."""
+
+    @classmethod
+    def of(cls, revisions: Sequence[Revision]) -> IngestReport:
+        """Counts what was written with these revisions; one without passages writes nothing."""
+        sizes = [len(revision.passages) for revision in revisions if revision.passages]
+        return cls(documents=len(sizes), passages=sum(sizes))
 
     def __add__(self, other: IngestReport) -> IngestReport:
         return IngestReport(
