@@ -3,20 +3,21 @@
 For a batch of queries there is one embedding call. A store that can (`ports.SearchesBoth`) then
 answers both lanes in one step. With any other, the keyword lanes run beside the embedding and the
 vector lanes; while vectors are searched, which usually takes longest, they also score what the
-keyword lanes found; then the keyword lanes score what only the vectors found. At last comes fusion.
-Passages are not read here; ids and scores are enough to rank.
+keyword lanes found; then the keyword lanes score what only the vectors found. At last comes fusion
+(`merging`). Passages are not read here; ids and scores are enough to rank.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ragchat_retrieval.asking import analysed, blended, semantic_texts
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
-from ragchat_retrieval.fusion import LaneResult, Order, Weighted, fuse_orders
+from ragchat_retrieval.fusion import LaneResult, Weighted
+from ragchat_retrieval.merging import Ranking, ranked
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.ports import (
     LaneQuery,
@@ -56,23 +57,6 @@ MANY = 2_000
 
 _FEW_TITLES = 200
 """So many titles, a few milliseconds, are analysed on the event loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The fused order of one query, and the lanes that it came from."""
-
-    query: Query
-    fused: Order = field(default_factory=lambda: Order.of(()))
-    keyword: LaneResult | None = None
-    vector: LaneResult | None = None
-    title: Mapping[str, float] | None = None
-    """Shares of the question in titles and file names, by passage id; None if nobody asked."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The passage ids, best first."""
-        return self.fused.ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +110,8 @@ class LaneSearch:
         if isinstance(self.fusion, Weighted) and self.fusion.title > 0:
             titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
         size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
-        return await beside(size > MANY, self._fused, queries, keyword, vector, titles)
+        rows = (queries, keyword, vector, titles)
+        return await beside(size > MANY, lambda: list(map(self._ranked, *rows)))
 
     def _answers_both(self, queries: Sequence[Query]) -> bool:
         """Whether the store answers both lanes of all queries in one step."""
@@ -192,17 +177,15 @@ class LaneSearch:
             keyword = await each(list(zip(asked, keyword, vector, strict=True)), self._completed)
         return keyword, vector
 
-    def _fused(
+    def _ranked(
         self,
-        queries: Sequence[Query],
-        keyword: Sequence[LaneResult | None],
-        vector: Sequence[LaneResult | None],
-        titles: Sequence[Mapping[str, float] | None],
-    ) -> list[Ranking]:
-        return [
-            Ranking(query, self._floor(fused_lanes(self.fusion, k, v, t), k, v), k, v, t)
-            for query, k, v, t in zip(queries, keyword, vector, titles, strict=True)
-        ]
+        query: Query,
+        keyword: LaneResult | None,
+        vector: LaneResult | None,
+        titles: Mapping[str, float] | None = None,
+    ) -> Ranking:
+        least = self.min_similarity
+        return ranked(query, self.fusion, keyword, vector, titles, min_similarity=least)
 
     async def _keyword(self, asked: Asked) -> LaneResult | None:
         query, terms = asked
@@ -338,45 +321,11 @@ class LaneSearch:
 
         return await self._stage("keyword", work)
 
-    def _floor(self, fused: Order, keyword: LaneResult | None, vector: LaneResult | None) -> Order:
-        """Applies `min_similarity`; a skipped vector lane has no floor."""
-        least = self.min_similarity
-        if least is None or vector is None:
-            return fused
-        cosines = vector.scores()
-        matches = {} if keyword is None else keyword.scores()
-        kept = [
-            id_
-            for id_ in fused.ids
-            if matches.get(id_, 0.0) > 0.0 or cosines.get(id_, -1.0) >= least
-        ]
-        return Order(kept, fused.fused)
-
     async def _stage(self, name: StageName, work: Callable[[], Awaitable[T]]) -> T | None:
         async def start() -> T | None:
             return await work()
 
         return await self.run.stage(name, start, fallback=lambda: None)
-
-
-def fused_lanes(
-    fusion: Fusion,
-    keyword: LaneResult | None,
-    vector: LaneResult | None,
-    titles: Mapping[str, float] | None,
-) -> Order:
-    """Merges lanes, and what titles say where they are known and the fusion wants to know."""
-    if isinstance(fusion, Weighted):
-        return fusion.fuse(keyword, vector, titles)
-    return Order.of(fusion.fuse(keyword, vector))
-
-
-def fuse_variants(rankings: Sequence[Ranking]) -> Ranking:
-    """Merges the rankings of a question, which comes first, and its other wordings."""
-    first = rankings[0]
-    if len(rankings) == 1:
-        return first
-    return replace(first, fused=fuse_orders([ranking.fused for ranking in rankings]))
 
 
 async def _same(value: T) -> T:

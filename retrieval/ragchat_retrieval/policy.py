@@ -23,7 +23,7 @@ from ragchat_retrieval.telemetry import observer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from ragchat_retrieval.lanes import Ranking
+    from ragchat_retrieval.merging import Ranking
     from ragchat_retrieval.ports import Store
     from ragchat_retrieval.recording import Facts, Meter
     from ragchat_retrieval.trace import Operation, StageEvent

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ragchat_retrieval.errors import ScopeViolation
 from ragchat_retrieval.foreign import retrieved
 from ragchat_retrieval.fusion import fuse_candidates
-from ragchat_retrieval.lanes import Ranking
+from ragchat_retrieval.merging import Ranking
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.values import SearchResult
 

@@ -15,7 +15,8 @@ from ragchat_retrieval.evaluation.result import Evaluation, check_topics
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import candidates_of, for_foreign
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.lanes import each, fused_lanes
+from ragchat_retrieval.lanes import each
+from ragchat_retrieval.merging import fused_lanes
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import SearchResult
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.evaluation.collection import Topic
     from ragchat_retrieval.fusion import Fusion, LaneResult, Order
-    from ragchat_retrieval.lanes import Ranking
+    from ragchat_retrieval.merging import Ranking
     from ragchat_retrieval.ports import Retriever, Store
     from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Query

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.evaluation.evaluating import Asker
     from ragchat_retrieval.fusion import Order
     from ragchat_retrieval.index import HybridIndex
-    from ragchat_retrieval.lanes import Ranking
+    from ragchat_retrieval.merging import Ranking
     from ragchat_retrieval.ports import Reranker
     from ragchat_retrieval.values import Passage, Query
 
