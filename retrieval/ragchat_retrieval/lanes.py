@@ -4,14 +4,16 @@ For a batch of queries there is one embedding call. A store that can (`ports.Sea
 answers both lanes in one step. With any other, the keyword lanes run beside the embedding and the
 vector lanes; while vectors are searched, which usually takes longest, they also score what the
 keyword lanes found; then the keyword lanes score what only the vectors found. At last comes fusion
-(`merging`). Passages are not read here; ids and scores are enough to rank.
+(`merging`). Ids and scores are enough to rank; passages are read here only for a query on its own
+whose store can do it in the same step (`ports.SearchesAndReads`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ragchat_retrieval.asking import analysed, blended, semantic_texts
 from ragchat_retrieval.embedders.checks import embed_checked
@@ -21,7 +23,6 @@ from ragchat_retrieval.merging import Ranking, ranked
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.ports import (
     LaneQuery,
-    SearchesBoth,
     SearchesVectors,
     stands_for,
     term_counts,
@@ -38,13 +39,22 @@ if TYPE_CHECKING:
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.policy import Run, StageName
-    from ragchat_retrieval.ports import BothLanes, Embedder, Identity, Store
+    from ragchat_retrieval.ports import (
+        BothLanes,
+        Embedder,
+        Identity,
+        SearchesAndReads,
+        SearchesBoth,
+        Store,
+    )
     from ragchat_retrieval.values import Query
 
     Terms = Mapping[str, float]
     Vector = NDArray[np.float32]
     Asked = tuple[Query, Terms]
-    Lanes = list[LaneResult | None]
+    Lane = LaneResult | None
+    Lanes = list[Lane]
+    Titles = Mapping[str, float] | None
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -54,6 +64,9 @@ CONCURRENT_QUERIES = 4
 
 MANY = 2_000
 """Beyond so many hits or candidates, lists of them are worked on beside the event loop."""
+
+_LANES = ("search_text", "search_vector", "search_vectors", "score_text", "score_vector")
+"""What a store is asked for where it does not answer both lanes in one step."""
 
 _FEW_TITLES = 200
 """So many titles, a few milliseconds, are analysed on the event loop."""
@@ -77,6 +90,9 @@ class LaneSearch:
 
     min_similarity: float | None
     run: Run
+    depth: Callable[[Query], int | None] | None = None
+    """How many of the best are wanted with their passages, where the store reads them in the same
+    step (None: all of them); None if no passages are wanted yet."""
 
     async def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """Ranks the passages for each query, in the order given.
@@ -91,9 +107,17 @@ class LaneSearch:
         asked = list(zip(queries, await analysed(queries, self.analyzer), strict=True))
         both = vector_on and keyword_on
         completes = both and self.fusion.completes
-        if both and self._answers_both(queries):
+        reads = both and self._reads(queries)
+        if reads or (both and self._answers_both(queries)):
             vectors = await self._embed(queries)
-            lanes = await self._together(asked, vectors)
+            pairs = zip(asked, vectors or (), strict=False)
+            whole = [LaneQuery(terms, vector) for (_, terms), vector in pairs if vector is not None]
+            lanes = None
+            if len(whole) == len(asked):
+                found = await (self._read if reads else self._together)(queries[0], whole)
+                if isinstance(found, Ranking):
+                    return [found]
+                lanes = found
             lanes = lanes or await self._one_by_one(asked, _same(vectors), completes=completes)
         else:
             embedding = self._embed(queries) if vector_on else _same(None)
@@ -106,8 +130,8 @@ class LaneSearch:
             stand_ins = await each([asked[position] for position in skipped], self._keyword)
             for position, lane in zip(skipped, stand_ins, strict=True):
                 keyword[position] = lane
-        titles: list[Mapping[str, float] | None] = [None] * len(queries)
-        if isinstance(self.fusion, Weighted) and self.fusion.title > 0:
+        titles: list[Titles] = [None] * len(queries)
+        if self._by_title:
             titles = await each(list(zip(asked, keyword, vector, strict=True)), self._titles)
         size = sum(len(lane.hits) for lane in (*keyword, *vector) if lane is not None)
         rows = (queries, keyword, vector, titles)
@@ -115,41 +139,78 @@ class LaneSearch:
 
     def _answers_both(self, queries: Sequence[Query]) -> bool:
         """Whether the store answers both lanes of all queries in one step."""
-        parts = ("search_text", "search_vector", "search_vectors", "score_text", "score_vector")
+        return self._share_bounds(queries) and stands_for(self.store, "search_both", *_LANES)
+
+    def _reads(self, queries: Sequence[Query]) -> bool:
+        """Whether the store also reads in that step what is wanted of the best."""
         return (
-            isinstance(self.store, SearchesBoth)
-            and self._share_bounds(queries)
-            and stands_for(self.store, "search_both", *parts)
+            self.depth is not None
+            and len(queries) == 1
+            and not self._by_title
+            and stands_for(self.store, "search_and_read", "search_both", "get", *_LANES)
         )
 
+    @property
+    def _by_title(self) -> bool:
+        """Whether titles count, too; they are read before anything is ranked."""
+        return isinstance(self.fusion, Weighted) and self.fusion.title > 0
+
     async def _together(
-        self, asked: Sequence[Asked], vectors: Sequence[Vector | None] | None
+        self, query: Query, asked: Sequence[LaneQuery]
     ) -> tuple[Lanes, Lanes] | None:
-        """Asks both lanes in one step; None if they are to be asked one by one."""
-        store, (first, _) = self.store, asked[0]
-        pairs = zip(asked, vectors or (), strict=False)
-        whole = [LaneQuery(terms, vector) for (_, terms), vector in pairs if vector is not None]
-        if len(whole) < len(asked):
-            return None
-        assert isinstance(store, SearchesBoth)  # noqa: S101 - `rank` asks no other
+        """Asks both lanes in one step; None if they are to be asked one by one.
 
-        limit = self.limit(first)
-
-        def work() -> Awaitable[Sequence[BothLanes]]:
-            return store.search_both(
-                whole,
+        Args:
+            query: Any of the queries, which have the same bounds.
+            asked: All of them.
+        """
+        store = cast("SearchesBoth", self.store)
+        limit = self.limit(query)
+        rows = await self._in_one_step(
+            lambda: store.search_both(
+                asked,
                 limit,
-                filter=first.filter,
-                scope=first.scope,
+                filter=query.filter,
+                scope=query.scope,
                 complete=self.fusion.completes,
             )
-
-        stage = self.run.stage
-        try:
-            rows = await stage("keyword", lambda: stage("vector", work))
-        except Exception:  # noqa: BLE001 - each lane fails for itself now, under its own rule
+        )
+        if rows is None:
             return None
         return [row.keyword for row in rows], [row.vector for row in rows]
+
+    async def _read(self, query: Query, asked: Sequence[LaneQuery]) -> Ranking | None:
+        """Asks both lanes of a query and reads its best in one step; None as `_together`."""
+        store, depth = cast("SearchesAndReads", self.store), self.depth
+        assert depth is not None  # noqa: S101 - `rank` asks for no passages without it
+        limit = self.limit(query)
+        rankings: list[Ranking] = []
+
+        def choose(rows: Sequence[BothLanes]) -> Sequence[str]:
+            ((keyword, vector),) = rows
+            rankings.append(self._ranked(query, keyword, vector))
+            return rankings[-1].ids[: depth(query)]
+
+        context = copy_context()  # a rule of the caller's may run in a thread of the store's
+        passages = await self._in_one_step(
+            lambda: store.search_and_read(
+                asked,
+                limit,
+                filter=query.filter,
+                scope=query.scope,
+                complete=self.fusion.completes,
+                choose=lambda rows: context.run(choose, rows),
+            )
+        )
+        return None if passages is None else replace(rankings[-1], passages=passages)
+
+    async def _in_one_step(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Does the work of both lanes; None if it fails."""
+        stage = self.run.stage
+        try:
+            return await stage("keyword", lambda: stage("vector", work))
+        except Exception:  # noqa: BLE001 - each lane fails for itself now, under its own rule
+            return None
 
     async def _one_by_one(
         self,
@@ -177,17 +238,11 @@ class LaneSearch:
             keyword = await each(list(zip(asked, keyword, vector, strict=True)), self._completed)
         return keyword, vector
 
-    def _ranked(
-        self,
-        query: Query,
-        keyword: LaneResult | None,
-        vector: LaneResult | None,
-        titles: Mapping[str, float] | None = None,
-    ) -> Ranking:
+    def _ranked(self, query: Query, keyword: Lane, vector: Lane, titles: Titles = None) -> Ranking:
         least = self.min_similarity
         return ranked(query, self.fusion, keyword, vector, titles, min_similarity=least)
 
-    async def _keyword(self, asked: Asked) -> LaneResult | None:
+    async def _keyword(self, asked: Asked) -> Lane:
         query, terms = asked
         if not terms:
             return LaneResult(())
@@ -227,7 +282,7 @@ class LaneSearch:
     ) -> list[Mapping[str, float]]:
         """Has the vector lane score what the keyword lane found."""
 
-        async def one(asked: tuple[Query, Vector | None, LaneResult | None]) -> Mapping[str, float]:
+        async def one(asked: tuple[Query, Vector | None, Lane]) -> Mapping[str, float]:
             query, vector, other = asked
             if vector is None or other is None or not other.hits:
                 return {}
@@ -273,7 +328,7 @@ class LaneSearch:
         first, *others = [(self.limit(query), query.filter, query.scope) for query in queries]
         return all(bounds == first for bounds in others)
 
-    async def _vector(self, pair: tuple[Query, Vector | None]) -> LaneResult | None:
+    async def _vector(self, pair: tuple[Query, Vector | None]) -> Lane:
         query, vector = pair
         if vector is None:
             return LaneResult(())
@@ -288,9 +343,7 @@ class LaneSearch:
         )
         return None if hits is None else LaneResult(hits)
 
-    async def _completed(
-        self, found: tuple[Asked, LaneResult | None, LaneResult | None]
-    ) -> LaneResult | None:
+    async def _completed(self, found: tuple[Asked, Lane, Lane]) -> Lane:
         """Has the keyword lane score what only the vector lane returned."""
         (query, terms), lane, other = found
         if lane is None or other is None or not terms:
@@ -304,9 +357,7 @@ class LaneSearch:
         )
         return lane.completed_by(scores or {})
 
-    async def _titles(
-        self, found: tuple[Asked, LaneResult | None, LaneResult | None]
-    ) -> Mapping[str, float] | None:
+    async def _titles(self, found: tuple[Asked, Lane, Lane]) -> Titles:
         """Returns how much of a query stands in the titles of what was found for it."""
         (query, terms), *lanes = found
         ids = list(dict.fromkeys(id_ for lane in lanes if lane for id_, _ in lane.hits))

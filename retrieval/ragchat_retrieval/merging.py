@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ragchat_retrieval.fusion import Fusion, LaneResult
-    from ragchat_retrieval.values import Query
+    from ragchat_retrieval.values import Passage, Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class Ranking:
     vector: LaneResult | None = None
     title: Mapping[str, float] | None = None
     """Shares of the question in titles and file names, by passage id; None if nobody asked."""
+
+    passages: Mapping[str, Passage] = field(default_factory=dict, hash=False)
+    """Those of the best that were read with the lanes, by id, inside the query's scope."""
 
     @property
     def ids(self) -> Sequence[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.fusion import LaneResult
     from ragchat_retrieval.ports import Hit, Store
+    from ragchat_retrieval.values import Passage
 
 
 class TermCounts(NamedTuple):
@@ -101,6 +102,39 @@ class SearchesBoth(Protocol):
         Hits are those of `search_text` and `search_vector`. If they are to be completed, it is by
         what `score_text` and `score_vector` say of the other lane's hits, and by nothing where a
         question has no terms.
+        """
+        ...
+
+
+@runtime_checkable
+class SearchesAndReads(Protocol):
+    """What a store with both lanes may offer besides: to read what was found in the same step.
+
+    That is one way there and back for a whole search, and no writer comes between what is found
+    and what is read.
+    """
+
+    async def search_and_read(
+        self,
+        queries: Sequence[LaneQuery],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,
+        complete: bool,
+        choose: Callable[[Sequence[BothLanes]], Sequence[str]],
+    ) -> Mapping[str, Passage]:
+        """Returns what `get` says of the passages that are chosen from what both lanes find.
+
+        Args:
+            queries: As for `search_both`, and so are the others.
+            limit: How many hits each lane is asked for.
+            filter: What the user asked to narrow to.
+            scope: The trusted boundary, for what is read as well.
+            complete: Whether each lane scores what only the other one found.
+            choose: Gets what `search_both` would return and returns passage ids. It may be called
+                in any thread, and again if the store has to begin anew: its last answer counts.
+                What it raises is for the caller.
         """
         ...
 

@@ -175,7 +175,7 @@ class RetrievalPipeline:
             asked = await self._transform(transformer, asked, run)
         queries, rankings = await searched(
             await self._wordings(asked, run),
-            partial(self._ranked, run),
+            partial(self._ranked, run, read=early is None),
             early,
             run,
         )
@@ -188,11 +188,13 @@ class RetrievalPipeline:
         )
         return queries, found
 
-    async def _ranked(self, run: Run, queries: Sequence[Query]) -> Sequence[Any]:
+    async def _ranked(
+        self, run: Run, queries: Sequence[Query], *, read: bool = False
+    ) -> Sequence[Any]:
         """Returns a ranking per query: of ids for an index, of candidates for a retriever."""
         source = self._source
         if isinstance(source, HybridIndex):
-            return await (await source.searcher()).rank(queries, self._options, run)
+            return await (await source.searcher()).rank(queries, self._options, run, read=read)
 
         async def one(query: Query) -> list[Candidate]:
             result = await call_stage(_callable(source), for_foreign(source, query))

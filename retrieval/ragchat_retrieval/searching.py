@@ -65,9 +65,16 @@ class Searcher:
     """The rule where the options name none."""
 
     async def rank(
-        self, queries: Sequence[Query], options: SearchOptions, run: Run
+        self, queries: Sequence[Query], options: SearchOptions, run: Run, *, read: bool = False
     ) -> list[Ranking]:
         """Ranks passages for each query; bounds and top_k are the queries' own.
+
+        Args:
+            queries: The questions.
+            options: How to search.
+            run: Policy, trace and degradations.
+            read: Whether `finish` follows at once, so that the store may read the best in the same
+                step.
 
         Raises:
             IdentityMismatch: The corpus was written with other settings.
@@ -78,6 +85,7 @@ class Searcher:
             return [Ranking(query) for query in queries]
         check_identity(stored, self.identity, store=self.store.name)
         fusion = options.fusion or self.fusion
+        read = read and run.watcher is None  # who watches sees the whole order
         search = LaneSearch(
             store=self.store,
             analyzer=self.analyzer,
@@ -87,6 +95,7 @@ class Searcher:
             limit=lambda query: options.lane_limit_of(query.top_k),
             min_similarity=options.min_similarity,
             run=run,
+            depth=(lambda query: options.depth_of(query.top_k)) if read else None,
         )
         return await search.rank(queries)
 
@@ -135,7 +144,9 @@ class Searcher:
         position = 0
         while position < len(fused) and (depth is None or len(read) < depth):
             batch = fused[position : None if depth is None else position + depth - len(read)]
-            known = await self.store.get(batch.ids, scope=query.scope)
+            known = ranking.passages
+            if missing := [id_ for id_ in batch.ids if id_ not in known]:
+                known = {**known, **await self.store.get(missing, scope=query.scope)}
             read += await beside(len(batch) > MANY, _checked, batch, known, bounds)
             position += len(batch)
         return read
@@ -162,7 +173,7 @@ async def searched(
 
     async def work() -> list[tuple[Candidate, ...]]:
         searches = await searcher()
-        rankings = await searches.rank(queries, options, run)
+        rankings = await searches.rank(queries, options, run, read=True)
         return await each(rankings, lambda ranking: searches.finish(ranking, options, run))
 
     facts = {

@@ -5,15 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.policy import gather
-from ragchat_retrieval.stages import beside
 from ragchat_retrieval.stores.answers import query_vector
 from ragchat_retrieval.stores.questions import (
-    SMALL_IDS,
     AtOnce,
     BothSearch,
     Commonness,
-    NearRows,
     PassageIDs,
     TextScores,
     TextSearch,
@@ -24,7 +20,7 @@ from ragchat_retrieval.stores.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,6 +28,9 @@ if TYPE_CHECKING:
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import BothLanes, Hit, LaneQuery, TermCounts
     from ragchat_retrieval.stores.questions import Question
+    from ragchat_retrieval.values import Passage
+
+    Read = Callable[[Sequence[str]], dict[str, Passage]]
 
 T = TypeVar("T")
 
@@ -47,6 +46,10 @@ class EngineLanes(ABC):
     async def ids(self, *, scope: Filter) -> Sequence[str]:
         """Returns all passage ids in ascending order."""
         return await self._ask(PassageIDs(scope))
+
+    async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> dict[str, Passage]:
+        """Returns the known ones among these passages, by id."""
+        return await self._get(tuple(passage_ids), scope)
 
     async def vectors(
         self, passage_ids: Sequence[str], *, scope: Filter
@@ -120,23 +123,30 @@ class EngineLanes(ABC):
         Raises:
             InvalidVector: As `search_vector`, for any of them.
         """
-        vectors = [query_vector(query.vector) for query in queries]
-        terms = [dict(query.terms) for query in queries]
-        words = WordRows(terms, vectors, limit, filter, scope, complete=complete)
-        both = BothSearch(vectors, limit, filter, scope, words)
+        both = _both(queries, limit, filter, scope, complete=complete)
         if self.vector_search == "float32":  # any other store may have a way of its own
-            told = await self._ask(AtOnce(both), vectors=vectors)
+            told = await self._ask(AtOnce(both), vectors=both.vectors)
             if told is not None:
                 return told
-        # In this order: the longest work goes to a thread, and the other is done meanwhile.
-        (snapshot, found), (same, worded) = await gather(
-            self._ask(NearRows(vectors, limit, filter, scope), vectors=vectors),
-            self._ask(words, vectors=vectors),
-        )
-        if same is not snapshot:  # a writer came between
-            return await self._ask(both)
-        much = len(queries) * limit > SMALL_IDS
-        return await beside(much, both.joined, snapshot, worded, found)
+        return await self._ask_and_read(both, lambda told, _: told)
+
+    async def search_and_read(
+        self,
+        queries: Sequence[LaneQuery],
+        limit: int,
+        *,
+        filter: Filter,
+        scope: Filter,
+        complete: bool,
+        choose: Callable[[Sequence[BothLanes]], Sequence[str]],
+    ) -> dict[str, Passage]:
+        """Returns the passages that are chosen from what `search_both` returns.
+
+        Raises:
+            InvalidVector: As `search_vector`, for any of them.
+        """
+        both = _both(queries, limit, filter, scope, complete=complete)
+        return await self._ask_and_read(both, lambda told, read: read(choose(told)))
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
@@ -159,3 +169,32 @@ class EngineLanes(ABC):
             question: The question.
             vectors: Queries' vectors, to be checked first.
         """
+
+    @abstractmethod
+    async def _ask_and_read(
+        self, question: BothSearch, then: Callable[[list[BothLanes], Read], T]
+    ) -> T:
+        """Answers a question about both lanes and goes on from there, in one state of the corpus.
+
+        Args:
+            question: The question. Its vectors are to be checked first.
+            then: Gets the answer and what reads passages of that state, in whichever thread.
+        """
+
+    @abstractmethod
+    async def _get(self, passage_ids: Sequence[str], scope: Filter) -> dict[str, Passage]:
+        """Returns the known ones among these passages, by id."""
+
+
+def _both(
+    queries: Sequence[LaneQuery], limit: int, filter: Filter, scope: Filter, *, complete: bool
+) -> BothSearch:
+    """Returns questions as the arrays take them.
+
+    Raises:
+        InvalidVector: A vector is no array of numbers.
+    """
+    vectors = [query_vector(query.vector) for query in queries]
+    terms = [dict(query.terms) for query in queries]
+    words = WordRows(terms, vectors, limit, filter, scope, complete=complete)
+    return BothSearch(vectors, limit, filter, scope, words)

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.engine import Snapshot
     from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.ports import BothLanes
+    from ragchat_retrieval.stores.engine_lanes import Read
     from ragchat_retrieval.stores.packed import PackedDocument
-    from ragchat_retrieval.stores.questions import Question
+    from ragchat_retrieval.stores.questions import BothSearch, Question
     from ragchat_retrieval.values import Document, Passage, Revision
 
 T = TypeVar("T")
@@ -192,16 +194,6 @@ class MemoryStore(EngineLanes):
         entries = await self._documents(document_ids, scope)
         return {entry.id: entry.fingerprint for entry in entries}
 
-    async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> dict[str, Passage]:
-        """Returns the known ones among these passages, by id."""
-        state = self._state()
-        snapshot = state.snapshot
-
-        def work() -> dict[str, Passage]:
-            return passages_of(state, visible(snapshot, passage_ids, scope).rows)
-
-        return await _work(work, small=is_small_lookup(snapshot, passage_ids, scope))
-
     async def neighbours(
         self, document_id: str, ordinal: int, n: int, *, scope: Filter
     ) -> list[Passage]:
@@ -253,12 +245,47 @@ class MemoryStore(EngineLanes):
         self, question: Question[T], *, vectors: Sequence[NDArray[np.float32]] = ()
     ) -> T:
         """As `EngineLanes._ask`."""
+        snapshot = self._checked(vectors).snapshot
+        small = question.is_small(snapshot)
+        return await _work(lambda: question.answer(snapshot), small=small)
+
+    async def _ask_and_read(
+        self, question: BothSearch, then: Callable[[list[BothLanes], Read], T]
+    ) -> T:
+        """As `EngineLanes._ask_and_read`."""
+        state = self._checked(question.vectors)
+        snapshot = state.snapshot
+
+        def read(passage_ids: Sequence[str]) -> dict[str, Passage]:
+            return passages_of(state, visible(snapshot, passage_ids, question.scope).rows)
+
+        def work() -> T:
+            return then(question.answer(snapshot), read)
+
+        def shared(loop: asyncio.AbstractEventLoop) -> T:
+            question.words.offer(snapshot, loop)
+            return work()
+
+        if question.is_small(snapshot):
+            return work()
+        return await asyncio.to_thread(shared, asyncio.get_running_loop())
+
+    async def _get(self, passage_ids: Sequence[str], scope: Filter) -> dict[str, Passage]:
+        """As `EngineLanes._get`."""
+        state = self._state()
+        snapshot = state.snapshot
+
+        def work() -> dict[str, Passage]:
+            return passages_of(state, visible(snapshot, passage_ids, scope).rows)
+
+        return await _work(work, small=is_small_lookup(snapshot, passage_ids, scope))
+
+    def _checked(self, vectors: Sequence[NDArray[np.float32]]) -> State:
+        """Returns the state, after a look at the vectors of a question to it."""
         state = self._state()
         for vector in vectors:
             check_query_vector(vector, state.identity.dimension if state.identity else None)
-        snapshot = state.snapshot
-        small = question.is_small(snapshot)
-        return await _work(lambda: question.answer(snapshot), small=small)
+        return state
 
     async def _write(self, work: Callable[[Corpus], T], *, small: bool = True) -> T:
         corpus = self._shared.corpus(self._name)

@@ -6,6 +6,8 @@ A store hands a question to a snapshot, at once if the answer is small, else in 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +18,7 @@ from ragchat_retrieval.ports import BothLanes, Hit, TermCounts
 from ragchat_retrieval.stores.answers import hits, visible
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
@@ -111,15 +114,6 @@ class VectorSearch(Nearby["list[list[Hit]]"]):
         return [hits(snapshot, each) for each in found]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NearRows(Nearby["tuple[Snapshot, Sequence[Found]]"]):
-    """The rows nearest to each of several vectors, and the snapshot that they are rows of."""
-
-    def told(self, snapshot: Snapshot, found: Sequence[Found]) -> tuple[Snapshot, Sequence[Found]]:
-        """Returns them as they are."""
-        return snapshot, found
-
-
 class Worded(NamedTuple):
     """What the keyword lane finds."""
 
@@ -131,7 +125,11 @@ class Worded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WordRows:
-    """The best rows by BM25 for each of several questions, and their snapshot."""
+    """The best rows by BM25 for each of several questions.
+
+    Vectors take longer, and are compared in a thread that needs no interpreter for it. So whoever
+    waits for them may be offered to look up the words meanwhile.
+    """
 
     terms: Sequence[Mapping[str, float]]
     """Of each question."""
@@ -145,6 +143,8 @@ class WordRows:
     complete: bool = field(kw_only=True)
     """Whether each lane is to score what only the other one finds."""
 
+    _ahead: Future[list[Worded]] = field(default_factory=Future, init=False)
+
     def is_small(self, snapshot: Snapshot) -> bool:
         """Depends on terms, passages, hits and filters."""
         return (
@@ -154,15 +154,33 @@ class WordRows:
             and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
         )
 
-    def answer(self, snapshot: Snapshot) -> tuple[Snapshot, list[Worded]]:
-        """Returns rows for each question, best first."""
+    def offer(self, snapshot: Snapshot, loop: AbstractEventLoop) -> None:
+        """Lets a loop in another thread prepare the answer, if that is little work."""
+        if self.is_small(snapshot):
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(self._look_up, snapshot)
+
+    def _look_up(self, snapshot: Snapshot) -> None:
+        ahead = self._ahead
+        if ahead.set_running_or_notify_cancel():
+            try:
+                ahead.set_result(self._found(snapshot))
+            except BaseException as error:  # noqa: BLE001 - for who asks
+                ahead.set_exception(error)
+
+    def answer(self, snapshot: Snapshot) -> list[Worded]:
+        """Returns rows for each question, best first, of the snapshot that was offered if any."""
+        begun = not self._ahead.cancel()
+        return self._ahead.result() if begun else self._found(snapshot)
+
+    def _found(self, snapshot: Snapshot) -> list[Worded]:
         mask = snapshot.mask(self.filter, self.scope)
         worded = []
         every = snapshot.search_texts(self.terms, self.limit, mask)
         for found, vector in zip(every, self.vectors, strict=True):
             similar = snapshot.score_vector(vector, found.rows) if self.complete else None
             worded.append(Worded(found, similar))
-        return snapshot, worded
+        return worded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,13 +196,7 @@ class BothSearch(Nearby["list[BothLanes]"]):
 
     def told(self, snapshot: Snapshot, found: Sequence[Found]) -> list[BothLanes]:
         """Returns what both lanes found, given what the vector lane did."""
-        return self.joined(snapshot, self.words.answer(snapshot)[1], found)
-
-    def joined(
-        self, snapshot: Snapshot, worded: Sequence[Worded], found: Sequence[Found]
-    ) -> list[BothLanes]:
-        """Returns what both lanes found, given rows of both for each question."""
-        parts = zip(self.words.terms, worded, found, strict=True)
+        parts = zip(self.words.terms, self.words.answer(snapshot), found, strict=True)
         return [_completed(snapshot, *part) for part in parts]
 
 

@@ -13,6 +13,7 @@ from ragchat_retrieval.filters import Filter, In
 from ragchat_retrieval.ports import (
     CountsTerms,
     LaneQuery,
+    SearchesAndReads,
     SearchesBoth,
     SearchesVectors,
     term_counts,
@@ -35,9 +36,11 @@ from ragchat_retrieval.testing.store_suite_kit import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.ports import Hit, Store
+    from ragchat_retrieval.ports import BothLanes, Hit, Store
 
 HOSTILE = (
     "PRJ-204",
@@ -275,14 +278,42 @@ class VectorLaneContract:
             if isinstance(store, SearchesBoth):
                 both = partial(store.search_both, filter=bounds, scope=bounds)
                 rows = await both(queries, 5, complete=True)
-                told = [[([*lane.hits], dict(lane.completed)) for lane in row] for row in rows]
-                assert told == expected
+                assert list(map(_plain, rows)) == expected
                 rows = await both(queries, 5, complete=False)
-                found = [[([*lane.hits], dict(lane.completed)) for lane in row] for row in rows]
-                assert found == [[(hits, {}) for hits, _ in row] for row in expected]
+                assert list(map(_plain, rows)) == [
+                    [(hits, {}) for hits, _ in row] for row in expected
+                ]
                 bad = LaneQuery({}, 0 * axis(0))
                 with pytest.raises(InvalidVector):
                     await both([*queries, bad], 5, complete=False)
+
+    async def test_what_is_chosen_in_one_step_is_read_as_by_itself(self, store: Store) -> None:
+        """Where a store reads in the step of both lanes, it reads what is there and in scope."""
+        await put(store, *(revision(f"d{n}", f"word {n}", f"more {n}") for n in range(9)))
+        queries = [LaneQuery(terms_of("word 3"), axis(1)), LaneQuery({}, vector_of("more 4"))]
+        bounds = Filter(In("document_id", ("d3", "d4", "d7")))
+        every = await store.ids(scope=ALL)
+        expected = await store.get(every, scope=bounds)
+        assert 0 < len(expected) < len(every)
+        heard: list[Sequence[BothLanes]] = []
+
+        def choose(rows: Sequence[BothLanes]) -> Sequence[str]:
+            heard.append(rows)
+            return ["unknown", *every]
+
+        def fail(_: object) -> Sequence[str]:
+            raise LookupError
+
+        if isinstance(store, SearchesAndReads) and isinstance(store, SearchesBoth):
+            ask = partial(store.search_and_read, filter=ALL, scope=bounds, complete=True)
+            assert await ask(queries, 5, choose=choose) == expected
+            told = await store.search_both(queries, 5, filter=ALL, scope=bounds, complete=True)
+            assert list(map(_plain, heard[-1])) == list(map(_plain, told))
+            assert not await ask(queries, 5, choose=lambda _: [])
+            with pytest.raises(LookupError):
+                await ask(queries, 5, choose=fail)
+            with pytest.raises(InvalidVector):
+                await ask([LaneQuery({}, 0 * axis(0))], 5, choose=choose)
 
     @pytest.mark.parametrize(
         "vector",
@@ -329,6 +360,11 @@ class VectorLaneContract:
         assert {i: vector.tolist() for i, vector in found.items()} == {
             g.passages[0].id: vector_of(g.passages[0].text).tolist() for g in given[::2]
         }
+
+
+def _plain(row: BothLanes) -> list[tuple[list[Hit], dict[str, float]]]:
+    """Returns what both lanes said as values that can be compared."""
+    return [([*lane.hits], dict(lane.completed)) for lane in row]
 
 
 async def _lane_by_lane(

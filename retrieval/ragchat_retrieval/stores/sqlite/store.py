@@ -6,31 +6,23 @@ import asyncio
 import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from ragchat_retrieval.engine import Engine
 from ragchat_retrieval.ports import Capabilities, StoreCounts
 from ragchat_retrieval.stores.checks import check_write, checked_name
-from ragchat_retrieval.stores.engine_lanes import EngineLanes
-from ragchat_retrieval.stores.questions import Nearby
 from ragchat_retrieval.stores.sqlite import reading, writing
+from ragchat_retrieval.stores.sqlite.asking import FileLanes
 from ragchat_retrieval.stores.sqlite.database import Database
-from ragchat_retrieval.stores.sqlite.lanes import NAME, WouldWait
+from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.mirrors import Mirrors
 from ragchat_retrieval.stores.sqlite.nearest import Standing, nearest_of
-from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
     import os
     import sqlite3
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ragchat_retrieval.engine import Hnsw
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
-    from ragchat_retrieval.stores.questions import Question
-    from ragchat_retrieval.stores.sqlite.mirror import Mirror
     from ragchat_retrieval.stores.sqlite.nearest import VectorKeeping
     from ragchat_retrieval.stores.sqlite.state import CorpusState
     from ragchat_retrieval.stores.sqlite.writing import Written
@@ -38,11 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOTHING = Engine().snapshot
-"""What a corpus is that was never written."""
 
-
-class SQLiteStore(EngineLanes):
+class SQLiteStore(FileLanes):
     """Keeps documents, passages, analysed terms and vectors in one SQLite file.
 
     The file is the truth and may be backed up by itself. Searching works on columnar arrays that
@@ -99,11 +88,6 @@ class SQLiteStore(EngineLanes):
     def capabilities(self) -> Capabilities:
         """Everything: both lanes, filters inside each, atomic batches, reset."""
         return Capabilities()
-
-    @property
-    def vector_search(self) -> str:
-        """``float32``, ``int8`` or ``hnsw``: how vectors are searched."""
-        return self._nearest.name
 
     @property
     def corpus_name(self) -> str:
@@ -234,14 +218,6 @@ class SQLiteStore(EngineLanes):
             lambda c, key: reading.document(c, key, document_id, scope), None
         )
 
-    async def get(self, passage_ids: Sequence[str], *, scope: Filter) -> Mapping[str, Passage]:
-        """Returns the known ones among these passages, by id."""
-        wanted = tuple(passage_ids)
-        near = self._mirrors[self._corpus].latest
-        return await self._of_corpus(
-            lambda c, key: reading.passages(c, key, wanted, scope, near=near), {}
-        )
-
     async def neighbours(
         self, document_id: str, ordinal: int, n: int, *, scope: Filter
     ) -> Sequence[Passage]:
@@ -291,58 +267,11 @@ class SQLiteStore(EngineLanes):
 
     # --- parts ---
 
-    async def _of_corpus(self, work: Callable[[sqlite3.Connection, int], T], absent: T) -> T:
-        """Runs `work` with the key of the corpus; `absent` if the corpus was never written."""
-
-        def inside(connection: sqlite3.Connection) -> T:
-            state = reading.read_state(connection, self._corpus)
-            return absent if state is None else work(connection, state.key)
-
-        return await self._db.read(inside)
-
     async def _state(self) -> CorpusState | None:
         def work(connection: sqlite3.Connection) -> CorpusState | None:
             return reading.read_state(connection, self._corpus)
 
         return await self._db.read(work, at_once=work)
-
-    async def _ask(
-        self, question: Question[T], *, vectors: Sequence[NDArray[np.float32]] = ()
-    ) -> T:
-        """As `EngineLanes._ask`."""
-        mirror = self._mirrors[self._corpus]
-        latest = mirror.latest
-        near: Nearby[T] | None = question if isinstance(question, Nearby) else None
-        exact = near is None or self.vector_search == "float32"
-        small = latest is not None and exact and question.is_small(latest)
-
-        def state_of(connection: sqlite3.Connection) -> CorpusState | None:
-            state = reading.read_state(connection, self._corpus)
-            identity = state.identity if state else None
-            for vector in vectors:
-                check_query_vector(vector, identity.dimension if identity else None)
-            return state
-
-        def at_once(connection: sqlite3.Connection) -> T:
-            state = state_of(connection)
-            snapshot = _NOTHING if state is None else mirror.current(state)
-            if snapshot is None:
-                raise WouldWait
-            return question.answer(snapshot)
-
-        def work(connection: sqlite3.Connection) -> T:
-            state = state_of(connection)
-            if state is None:
-                return question.answer(_NOTHING)
-            snapshot, point = mirror.at(connection, state)
-            if near is None:
-                return question.answer(snapshot)
-            at = Standing(self._corpus, connection, state, snapshot, point)
-            return self._nearest.answer(at, near)
-
-        found = await self._db.read(work, at_once=at_once if small else None)
-        self._save_growth(mirror)
-        return found
 
     async def _write(
         self,
@@ -363,10 +292,6 @@ class SQLiteStore(EngineLanes):
 
     async def _save(self, corpus: str) -> None:
         await self._db.read(lambda c: self._mirrors.save(c, corpus, always=True))
-
-    def _save_growth(self, mirror: Mirror) -> None:
-        if mirror.asks_for_saving():
-            self._db.later(mirror.save)
 
     def _finish(self, connection: sqlite3.Connection) -> None:
         self._mirrors.save_all(connection)

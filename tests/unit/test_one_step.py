@@ -1,0 +1,201 @@
+"""A search whose store answers both lanes and reads the passages in one step."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from threading import Thread
+
+import pytest
+
+from ragchat_retrieval.chunking import WholeText
+from ragchat_retrieval.embedders import HashingEmbedder
+from ragchat_retrieval.errors import ScopeViolation
+from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.fusion import RRF, Weighted
+from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.policy import Policy
+from ragchat_retrieval.stores.memory import MemoryStore
+from ragchat_retrieval.stores.sqlite import SQLiteStore
+from ragchat_retrieval.values import Document, Query
+
+
+class Counting(MemoryStore):
+    """Tells what it is asked for by the index."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    async def search_and_read(self, queries, limit, **options):
+        self.asked.append("search_and_read")
+        return await super().search_and_read(queries, limit, **options)
+
+    async def search_both(self, queries, limit, **options):
+        self.asked.append("search_both")
+        return await super().search_both(queries, limit, **options)
+
+    async def get(self, passage_ids, *, scope):
+        self.asked.append("get")
+        return await super().get(passage_ids, scope=scope)
+
+
+class LaneByLane(Counting):
+    """Has a lane of its own, and so does not take both in one step."""
+
+    async def search_text(self, terms, limit, **bounds):
+        return await super().search_text(terms, limit, **bounds)
+
+
+TEXTS = [f"apple {n} {'pear ' * (n % 4)}" for n in range(12)]
+
+
+async def index_of(store, *texts, **settings):
+    index = HybridIndex(store, splitter=WholeText(), embedder=HashingEmbedder(64), **settings)
+    await index.ingest(
+        *(Document(f"d{n}", text, metadata={"even": n % 2 == 0}) for n, text in enumerate(texts))
+    )
+    return index
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fusion": RRF()},
+        {"fusion": Weighted(0.5, complete=False)},
+        {"explain": True, "top_k": 3},
+        {"min_similarity": 0.3},
+        {"scope": Eq("even", value=True), "filter": Eq("document_id", "d4")},
+        {"mmr": 0.5},
+        {"top_k": None},
+        {"neighbours": 1},
+    ],
+)
+async def test_one_step_finds_what_many_find(options):
+    """How a store is asked makes no difference to what is found."""
+    stores = Counting(), LaneByLane()
+    one, many = [await index_of(store, *TEXTS) for store in stores]
+    found = await one.search("apple pear 4", **options)
+    assert list(found) == list(await many.search("apple pear 4", **options))
+    assert len(found)
+    assert stores[0].asked == ["search_and_read"]
+    assert stores[1].asked[-1] == "get"
+    assert "search_and_read" not in stores[1].asked
+
+
+async def test_titles_are_read_before_anything_is_ranked():
+    """A fusion that weighs titles reads passages of its own accord."""
+    index = await index_of(store := Counting(), *TEXTS, fusion=Weighted(0.3, title=0.1))
+    assert await index.search("apple")
+    assert store.asked == ["search_both", "get", "get"]
+
+
+async def test_several_questions_are_read_one_by_one():
+    """Which passages are wanted is known when all wordings are ranked."""
+    index = await index_of(store := Counting(), *TEXTS)
+    rows = await index.search_batch(["apple 1", "pear"])
+    assert store.asked == ["search_both", "get", "get"]
+    assert rows == [await index.search("apple 1"), await index.search("pear")]
+
+
+async def test_a_way_of_reading_that_a_subclass_changes_is_used():
+    """A store that inherits the one step reads with the `get` that it has itself."""
+
+    class Empty(MemoryStore):
+        async def get(self, passage_ids, *, scope):
+            del passage_ids, scope
+            return {}
+
+    assert not await (await index_of(Empty(), *TEXTS)).search("apple")
+
+
+async def test_passages_read_in_one_step_are_checked_against_filter_and_scope():
+    """What a store reads is withheld if it lies outside, whatever the store promised."""
+
+    class Broken(MemoryStore):
+        async def search_and_read(self, queries, limit, *, filter, scope, **options):
+            return await super().search_and_read(
+                queries, limit, filter=Filter(), scope=Filter(), **options
+            )
+
+    index = await index_of(Broken(), *TEXTS)
+    for bound in ("filter", "scope"):
+        with pytest.raises(ScopeViolation):
+            await index.search("apple", **{bound: Eq("even", value=True)})
+
+
+async def test_what_the_one_step_leaves_out_is_asked_for():
+    """Passages that a store has found and not read are read by themselves."""
+
+    class Lazy(Counting):
+        async def search_and_read(self, queries, limit, **options):
+            passages = await super().search_and_read(queries, limit, **options)
+            return dict(list(passages.items())[:2])
+
+    index = await index_of(store := Lazy(), *TEXTS)
+    assert list(await index.search("apple")) == list(
+        await (await index_of(MemoryStore(), *TEXTS)).search("apple")
+    )
+    assert store.asked == ["search_and_read", "get"]
+
+
+async def test_a_step_that_fails_is_taken_lane_by_lane():
+    """Each lane then answers, is skipped or fails under the policy's rule for it."""
+
+    class Broken(Counting):
+        async def search_and_read(self, queries, limit, **options):
+            await super().search_and_read(queries, limit, **options)
+            raise ConnectionError
+
+    index = await index_of(store := Broken(), *TEXTS)
+    found = await index.search("apple", policy=Policy())
+    assert store.asked == ["search_and_read", "get"]
+    assert not found.degraded
+    assert list(found) == list(await (await index_of(MemoryStore(), *TEXTS)).search("apple"))
+
+
+async def test_a_rule_of_the_callers_runs_in_the_callers_context(tmp_path):
+    """Wherever a store asks which passages are wanted, the caller's variables are set."""
+    tenant = ContextVar("tenant")
+
+    class Rule(Weighted):
+        def fuse(self, keyword, vector, titles=None):
+            assert tenant.get() == "blue"
+            return super().fuse(keyword, vector, titles)
+
+    index = await index_of(SQLiteStore(tmp_path / "kb.sqlite"), *TEXTS, fusion=Rule())
+    tenant.set("blue")
+    found = await index.search("apple")
+    assert len(found) == 5
+    assert [timing.outcome for timing in found.trace.of("keyword")] == ["ok"]
+    await index.aclose()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_what_was_found_is_read_though_it_goes_away_meanwhile(tmp_path, kind):
+    """What is found and what is read are of one state, whoever writes in between."""
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "kb.sqlite")
+
+    class Interrupted(Weighted):
+        def fuse(self, keyword, vector, titles=None):
+            removing = Thread(target=lambda: asyncio.run(store.delete(every, scope=Filter())))
+            removing.start()
+            removing.join()
+            return super().fuse(keyword, vector, titles)
+
+    index = await index_of(store, *TEXTS, fusion=Interrupted())
+    every = await index.document_ids()
+    assert len(await index.search("apple")) == 5
+    assert not await index.document_ids()
+    assert not await index.search("apple")
+    await index.aclose()
+
+
+async def test_a_provisional_search_reads_nothing_ahead():
+    """What a final query takes over is read when it comes to that, as it is then."""
+    index = await index_of(store := Counting(), *TEXTS)
+    retriever = index.retriever()
+    early = await retriever.anticipate(Query("apple"))
+    assert store.asked == ["search_both"]
+    assert not early.ranking.passages
