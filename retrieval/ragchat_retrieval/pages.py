@@ -53,3 +53,18 @@ def settled(values: NDArray[Scalar]) -> NDArray[Scalar]:
     kept = room(values.shape, values.dtype)
     kept[...] = values
     return kept
+
+
+def release(array: NDArray[Any]) -> None:
+    """Lets the system take back the memory of the mapped file that an array lies in.
+
+    What is read again comes back from the file. An array that is not mapped stays as it is, and so
+    does one with pages of its own, whose values are nowhere else.
+    """
+    owner: Any = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    if memoryview(owner).readonly:
+        owner.madvise(mmap.MADV_DONTNEED)

@@ -78,10 +78,10 @@ def answers(engine: Engine) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(params=[False, True], ids=["float32", "int8"])
+@pytest.fixture(params=[False, True], ids=["memory", "file"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Gives an engine with several segments, removed rows and rows without vectors."""
-    engine = Engine(quantized=request.param)
+    engine = Engine(spilled=request.param)
     engine.apply(add=batch(0, 300))
     engine.apply(add=batch(300, 40, vectors=False), remove_keys=range(10, 60))
     engine.apply(add=batch(340, 9))

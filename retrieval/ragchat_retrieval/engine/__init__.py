@@ -6,13 +6,13 @@ from ragchat_retrieval.engine.files import (
     DamagedIndex,
     load,
     read_arrays,
-    release,
     save,
     write_arrays,
 )
 from ragchat_retrieval.engine.graph import Graph, Hnsw, Stopped
 from ragchat_retrieval.engine.snapshot import Found, Mask, Snapshot
 from ragchat_retrieval.engine.writer import Engine
+from ragchat_retrieval.pages import release
 
 __all__ = [
     "Batch",

@@ -9,14 +9,16 @@ a mapped file, of which only the few that are scored again are read.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ragchat_retrieval.engine.files import release
 from ragchat_retrieval.engine.select import ranked, top
 from ragchat_retrieval.engine.snapshot import Found
+from ragchat_retrieval.pages import release, room
 from ragchat_retrieval.quantization import quantize
+from ragchat_retrieval.vectors import squared_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +34,7 @@ _SCORED = 1024
 """Vectors scored at a time, so that what they are widened to stays in the cache."""
 
 _GATHER_SHARE = 16
-"""Below one row in this many, the vectors themselves are gathered."""
+"""Below one row in this many, gathering rows is faster than scoring all."""
 
 
 class _Part(NamedTuple):
@@ -76,54 +78,98 @@ class Coded:
             limit: Most rows to return.
             mask: The rows that may be returned; None for all.
         """
-        matrix = self.matrix
-        size = len(matrix.rows)
-        flags = snapshot.alive if mask is None else mask.flags
-        few = mask is not None and len(mask) * _GATHER_SHARE < size
-        if few or not 0 < limit < size:
-            return snapshot.search_vector(vector, limit, mask)
-        middle, error = self._scores(vector)
-        allowed = flags if len(flags) == size else flags[matrix.rows]
-        if not allowed.all():
-            np.copyto(middle, -np.inf, where=~allowed)
-        lowest = middle - error
-        surest = lowest[top(lowest, limit, floor=-np.inf)]
-        if len(surest) < limit:  # fewer are allowed than wanted
-            return snapshot.search_vector(vector, limit, mask)
-        cut = np.partition(surest, len(surest) - limit)[len(surest) - limit]
-        middle += error
-        picked = np.flatnonzero(middle >= cut)
-        rows = matrix.rows[picked].astype(np.int64)
-        return Found(*ranked(rows, matrix.scores(vector, picked), limit, snapshot.ids))
+        return self.search_many(snapshot, vector[np.newaxis], limit, mask)[0]
+
+    def search_many(
+        self,
+        snapshot: Snapshot,
+        vectors: NDArray[np.float32],
+        limit: int,
+        mask: Mask | None,
+    ) -> list[Found]:
+        """Returns `search` of each row of float32 [queries, dimension], reading codes once."""
+        matrix, size = self.matrix, len(self.matrix.rows)
+        at = None
+        if mask is not None and len(mask) * _GATHER_SHARE < size:
+            at = matrix.positions[mask.rows].astype(np.int64)
+            at = at[at >= 0]
+        if not 0 < limit < (size if at is None else len(at)):
+            return snapshot.search_vectors(vectors, limit, mask)
+        scores, errors = self._scores(vectors, at)
+        if at is None:
+            flags = snapshot.alive if mask is None else mask.flags
+            allowed = flags if len(flags) == size else flags[matrix.rows]
+            if not allowed.all():
+                np.copyto(scores, -np.inf, where=~allowed)
+        found = []
+        for vector, middle in zip(vectors, scores, strict=True):
+            length = math.sqrt(squared_length(vector))
+            picked = _possible(middle, errors * np.float32(length * (1 + 1e-6)), limit)
+            picked = picked if at is None else at[picked]
+            rows = matrix.rows[picked].astype(np.int64)
+            best = ranked(rows, matrix.scores(vector, picked), limit, snapshot.ids)
+            found.append(Found(*best))
+        return found
 
     def _scores(
-        self, vector: NDArray[np.float32]
+        self, vectors: NDArray[np.float32], at: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Returns the score of each rounded vector, and how far it is off at most."""
+        """Returns scores of rounded vectors, and how far they are off at most.
+
+        Args:
+            vectors: Queries, float32 [queries, dimension].
+            at: Ascending positions; None for all.
+
+        Returns:
+            float32 [queries, positions], and float32 [positions] for a query of length 1.
+        """
         matrix = self.matrix
-        scores = np.empty(len(matrix.rows), np.float32)
-        errors = np.empty(len(matrix.rows), np.float32)
+        count = len(matrix.rows) if at is None else len(at)
+        scores = np.empty((len(vectors), count), np.float32)
+        errors = np.empty(count, np.float32)
+        done = 0
         for part, start in zip(self._parts, matrix.starts.tolist(), strict=False):
-            for low in range(0, len(part.codes), _SCORED):
+            codes, scales, lost = part[1:]
+            if at is not None:
+                some = at[done : np.searchsorted(at, start + len(codes))] - start
+                codes, scales, lost = codes[some], scales[some], lost[some]
+            here = slice(done, done + len(codes))
+            mine = scores[:, here]
+            for low in range(0, len(codes), _SCORED):
                 chunk = slice(low, low + _SCORED)
-                codes = part.codes[chunk].astype(np.float32)
-                np.dot(codes, vector, out=scores[start + low : start + low + len(codes)])
-            here = slice(start, start + len(part.codes))
-            scores[here] *= part.scales
-            errors[here] = part.errors
+                mine[:, chunk] = vectors @ codes[chunk].astype(np.float32).T
+            mine *= scales
+            errors[here] = lost
+            done = here.stop
         # The product in float32 errs too: see `Matrix`; here once, and with two roundings more.
-        length = float(np.linalg.norm(vector.astype(np.float64)))
         terms = (matrix.dimension or 0) + 4
         errors += np.float32(4.0 * terms * 2.0**-24 * matrix.largest)
-        errors *= np.float32(length * (1 + 1e-6))
         return scores, errors
+
+
+def _possible(
+    middle: NDArray[np.float32], error: NDArray[np.float32], limit: int
+) -> NDArray[np.int64]:
+    """Returns where the `limit` best can be, and all that can tie with them.
+
+    Args:
+        middle: Scores; −∞ is out of the question.
+        error: How far each can be off.
+        limit: How many are wanted, ≥ 1.
+    """
+    lowest = middle - error
+    surest = lowest[top(lowest, limit, floor=-np.inf)]
+    if len(surest) < limit:  # fewer than are wanted
+        return np.flatnonzero(middle > -np.inf)
+    cut = np.partition(surest, len(surest) - limit)[len(surest) - limit]
+    return np.flatnonzero(middle + error >= cut)
 
 
 def _coded(block: NDArray[np.float32], earlier: list[_Part]) -> _Part:
     size, dimension = block.shape
     whole = _Part(
         block,
-        np.empty((size, dimension), np.int8),
+        room((size, dimension), np.int8),
         np.empty(size, np.float32),
         np.empty(size, np.float32),
     )

@@ -110,21 +110,6 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         raise DamagedIndex(f"cannot use {path}: {type(error).__name__}") from None
 
 
-def release(array: NDArray[Any]) -> None:
-    """Lets the system take back the memory of the mapped file that an array lies in.
-
-    What is read again comes back from the file. An array that is not mapped stays as it is, and so
-    does one with pages of its own, whose values are nowhere else.
-    """
-    owner: Any = array
-    while isinstance(owner, np.ndarray | memoryview):
-        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    if memoryview(owner).readonly:
-        owner.madvise(mmap.MADV_DONTNEED)
-
-
 def _write(
     file: BinaryIO, arrays: Mapping[str, Sequence[NDArray[Any]]], stamp: Mapping[str, Any]
 ) -> None:
@@ -197,8 +182,6 @@ def _arrays(snapshot: Snapshot) -> dict[str, list[NDArray[Any]]]:
     if matrix.dimension is not None:
         empty = np.zeros((0, matrix.dimension), np.float32)
         arrays["matrix.vectors"] = list(matrix.blocks) or [empty]
-    if matrix.scales is not None:
-        arrays["matrix.scales"] = [matrix.scales]
     if segment is not None:
         arrays |= {f"ids.{name}": [getattr(segment.ids, name)] for name in _STRINGS}
         for name in ("terms", "offsets", "rows", "counts"):
@@ -241,7 +224,6 @@ def _snapshot(arrays: Mapping[str, NDArray[Any]]) -> Snapshot:
             arrays["matrix.rows"],
             () if vectors is None or not len(vectors) else (vectors,),
             float(arrays["matrix.largest"][0]),
-            arrays.get("matrix.scales"),
         ),
         all_keys=arrays["keys"],
         lengths=arrays["lengths"],

@@ -1,32 +1,30 @@
-"""Exact vector search over a matrix kept in blocks, of float32 or of int8 with a scale a vector.
+"""Exact vector search over a matrix kept in blocks, in memory or in a temporary file.
 
 Scores of one vector may come out of a matrix product a little different depending on where it
 stands, since kernels treat edges apart. The product therefore only selects; the few rows that can
 be among the best by its error bound are scored again in float64, always in the same order of
 additions. Equal vectors have equal scores in every store built on this engine.
-
-With int8 a vector is rounded (`ragchat_retrieval.quantization`) when it is written. What is found
-is exact for the vectors as they are kept, which are near to those that were given.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragchat_retrieval.engine.growing import Growing
+from ragchat_retrieval.engine.places import Memory, TemporaryFile
 from ragchat_retrieval.engine.select import top
-from ragchat_retrieval.pages import room
-from ragchat_retrieval.quantization import quantize
+from ragchat_retrieval.pages import release
 from ragchat_retrieval.vectors import squared_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragchat_retrieval.engine.columns import Mask
+    from ragchat_retrieval.engine.places import Place
 
 BLOCK = 8192
 """Most rows of a block that grows, about 12 MiB at 384 dimensions."""
@@ -58,14 +56,17 @@ class Matrix:
     rows: NDArray[np.int32]
     """Row of each position, ascending."""
 
-    blocks: tuple[NDArray[Any], ...] = ()
-    """float32 or int8 [size, dimension], one after another."""
+    blocks: tuple[NDArray[np.float32], ...] = ()
+    """[size, dimension], one after another."""
 
     largest: float = 0.0
     """Upper bound of the norms of the vectors."""
 
-    scales: NDArray[np.float32] | None = None
-    """What 1 stands for in each position's int8 vector; None where vectors are float32."""
+    spilled: bool = False
+    """Whether blocks lie in temporary files."""
+
+    files: tuple[TemporaryFile, ...] = ()
+    """Those of `blocks`, if they do."""
 
     starts: NDArray[np.int64] = field(init=False)
     """First position of each block, and the end of the last."""
@@ -116,39 +117,31 @@ class Matrix:
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns a copy of the vectors at positions, float32 [positions, dimension]."""
-        kept = self.kept(positions)
-        return kept if self.scales is None else kept * self.scales[positions, np.newaxis]
-
-    def kept(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns a copy of the vectors at positions as they are kept, without their scales."""
         if len(self.blocks) == 1:
-            return self.blocks[0][positions]
-        kind = np.float32 if self.scales is None else np.int8
-        result = np.empty((len(positions), self.dimension or 0), kind)
+            return self._read(0, positions)
+        result = np.empty((len(positions), self.dimension or 0), np.float32)
         owner = np.searchsorted(self.starts, positions, "right") - 1
-        for number in np.unique(owner):
+        for number in np.unique(owner).tolist():
             mine = owner == number
-            result[mine] = self.blocks[number][positions[mine] - self.starts[number]]
+            result[mine] = self._read(number, positions[mine] - self.starts[number])
         return result
+
+    def _read(self, number: int, at: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self.files[number].read(at) if self.spilled else self.blocks[number][at]
 
     def _products(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         result = np.empty((len(vectors), len(self.rows)), np.float32)
         for block, start in zip(self.blocks, self.starts.tolist(), strict=False):
             part = result[:, start : start + len(block)]
-            if self.scales is not None:
-                for low in range(0, len(block), _GATHER):
-                    codes = block[low : low + _GATHER].astype(np.float32)
-                    part[:, low : low + _GATHER] = vectors @ codes.T
-            else:
-                # Rows that one query has brought into the cache serve the next, so that memory is
-                # read once; with one query all is one part.
-                step = _SWEPT if len(vectors) > 1 else max(1, len(block))
-                for low in range(0, len(block), step):
-                    some = slice(low, low + step)
-                    for vector, scores in zip(vectors, part, strict=True):
-                        np.dot(block[some], vector, out=scores[some])
-        if self.scales is not None:
-            result *= self.scales
+            # Rows that one query has brought into the cache serve the next, so that memory is
+            # read once; with one query all is one part.
+            step = _SWEPT if len(vectors) > 1 else max(1, len(block))
+            for low in range(0, len(block), step):
+                some = slice(low, low + step)
+                for vector, scores in zip(vectors, part, strict=True):
+                    np.dot(block[some], vector, out=scores[some])
+            if self.spilled:
+                release(block)
         return result
 
     def _products_at(
@@ -165,12 +158,10 @@ class Matrix:
 
         A float32 dot product of d terms errs by at most d · 2⁻²⁴ times the product of the norms
         (Higham, Accuracy and Stability of Numerical Algorithms, 3.1); doubled for its second-order
-        terms, and doubled again because two scores are compared. A scale is applied once to the
-        product and once to the vector that it is checked by, which adds two roundings.
+        terms, and doubled again because two scores are compared.
         """
         size = math.sqrt(squared_length(vector)) * self.largest
-        terms = (self.dimension or 0) + (0 if self.scales is None else 2)
-        return 4.0 * terms * 2.0**-24 * size
+        return 4.0 * (self.dimension or 0) * 2.0**-24 * size
 
 
 class MatrixWriter:
@@ -183,8 +174,9 @@ class MatrixWriter:
     def __init__(self, matrix: Matrix) -> None:
         self._positions = Growing[np.int32](matrix.positions)
         self._rows = Growing[np.int32](matrix.rows)
-        self._scales = None if matrix.scales is None else Growing[np.float32](matrix.scales)
-        self._spare: NDArray[Any] | None = None
+        self._spilled = matrix.spilled
+        self._spare: Place | None = None
+        self._made: list[TemporaryFile] = []
 
     def appended(
         self,
@@ -213,26 +205,23 @@ class MatrixWriter:
         placed = self._positions.extended(first, positions)
         if vectors is None or not len(vectors):
             return replace(matrix, positions=placed, rows=known)
-        fresh: NDArray[Any] = np.asarray(vectors, np.float32)
-        scales = matrix.scales
-        if self._scales is not None:
-            quantized = quantize(vectors)
-            fresh, vectors = quantized.codes, quantized.restored()
-            scales = self._scales.extended(len(matrix.rows), quantized.scales)
+        vectors = np.asarray(vectors, np.float32)
         squares = np.einsum("ij,ij->i", vectors, vectors)
         largest = max(matrix.largest, float(np.sqrt(squares.max())) * (1 + 1e-6))
-        blocks = self._stored(matrix.blocks, fresh)
-        return Matrix(vectors.shape[1], placed, known, blocks, largest, scales)
+        self._made = []
+        blocks = self._stored(matrix.blocks, vectors)
+        files = (*matrix.files, *self._made)
+        return Matrix(vectors.shape[1], placed, known, blocks, largest, matrix.spilled, files)
 
     def _stored(
-        self, blocks: tuple[NDArray[Any], ...], vectors: NDArray[Any]
-    ) -> tuple[NDArray[Any], ...]:
+        self, blocks: tuple[NDArray[np.float32], ...], vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], ...]:
         if len(vectors) >= BLOCK:
             self._spare = None
-            return (*blocks, np.ascontiguousarray(vectors))
+            return (*blocks, self._settled(vectors))
         last = blocks[-1] if blocks else vectors[:0]
         spare = self._spare
-        if spare is None or last.base is not spare:
+        if spare is None or last.base is not spare.rows or not spare.is_ours:
             used, blocks = 0, (*blocks, vectors[:0])
         else:
             used = len(last)
@@ -242,13 +231,28 @@ class MatrixWriter:
             self._spare = None
             return self._stored(filled, vectors[fitting:])
         needed = used + len(vectors)
-        if spare is None or used == 0 or needed > len(spare):
-            size = min(BLOCK, max(2 * needed, _SMALL_BLOCK))
-            grown = room((size, vectors.shape[1]), vectors.dtype)
-            grown[:used] = last[:used]
-            self._spare = spare = grown
-        spare[used:needed] = vectors
-        return (*blocks[:-1], spare[:needed])
+        if spare is None or used == 0 or needed > len(spare.rows):
+            # What a file has room for takes none before it is written.
+            size = BLOCK if self._spilled else min(BLOCK, max(2 * needed, _SMALL_BLOCK))
+            spare = self._place(size, vectors.shape[1])
+            spare.put(0, last[:used])
+        spare.put(used, vectors)
+        self._spare = spare
+        return (*blocks[:-1], spare.rows[:needed])
+
+    def _settled(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self._spilled:
+            return np.ascontiguousarray(vectors)
+        place = self._place(*vectors.shape)
+        place.put(0, vectors)
+        return place.rows
+
+    def _place(self, size: int, dimension: int) -> Place:
+        if not self._spilled:
+            return Memory(size, dimension)
+        file = TemporaryFile(size, dimension)
+        self._made.append(file)
+        return file
 
     @staticmethod
     def compacted(matrix: Matrix, kept: NDArray[np.int64]) -> Matrix:
@@ -261,19 +265,19 @@ class MatrixWriter:
         positions = np.full(len(kept), -1, np.int32)
         positions[with_vector] = np.arange(len(with_vector))
         places = places[with_vector]
+        writer = MatrixWriter(replace(matrix, blocks=(), files=()))
         blocks = []
         for low in range(0, len(places), BLOCK):
             part = places[low : low + BLOCK]
-            block = room((len(part), matrix.dimension or 0), matrix.blocks[0].dtype)
+            place = writer._place(len(part), matrix.dimension or 0)
             for first in range(0, len(part), _GATHER):
-                block[first : first + _GATHER] = matrix.kept(part[first : first + _GATHER])
-            blocks.append(block)
+                place.put(first, matrix.take(part[first : first + _GATHER]))
+            blocks.append(place.rows)
         rows = with_vector.astype(np.int32)
-        scales = None if matrix.scales is None else matrix.scales[places]
-        return Matrix(matrix.dimension, positions, rows, tuple(blocks), matrix.largest, scales)
+        files = tuple(writer._made)
+        return replace(matrix, positions=positions, rows=rows, blocks=tuple(blocks), files=files)
 
 
-def empty_matrix(*, quantized: bool = False) -> Matrix:
-    """Returns a matrix without vectors, which will keep them as int8 or as float32."""
-    scales = np.zeros(0, np.float32) if quantized else None
-    return Matrix(None, np.zeros(0, np.int32), np.zeros(0, np.int32), scales=scales)
+def empty_matrix(*, spilled: bool = False) -> Matrix:
+    """Returns a matrix without vectors, which will keep them in memory or in temporary files."""
+    return Matrix(None, np.zeros(0, np.int32), np.zeros(0, np.int32), spilled=spilled)

@@ -35,13 +35,13 @@ class Engine:
 
     Args:
         snapshot: A state to go on from; None starts empty.
-        quantized: Whether an engine that starts empty keeps vectors as int8 instead of float32.
+        spilled: Whether an engine that starts empty keeps vectors in temporary files.
     """
 
     _snapshot: Snapshot
 
-    def __init__(self, snapshot: Snapshot | None = None, *, quantized: bool = False) -> None:
-        self._adopt(_empty(quantized=quantized) if snapshot is None else snapshot)
+    def __init__(self, snapshot: Snapshot | None = None, *, spilled: bool = False) -> None:
+        self._adopt(_empty(spilled=spilled) if snapshot is None else snapshot)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -66,6 +66,7 @@ class Engine:
             ValueError: The batch's columns differ in length, a key is not above all earlier ones,
             or
                 the vectors have another dimension.
+            StoreUnavailable: A temporary file cannot be written.
         """
         now = self._snapshot
         if add is not None and len(add):
@@ -120,7 +121,7 @@ class Engine:
 
     def clear(self) -> Snapshot:
         """Removes everything, dimension and vocabulary included."""
-        self._adopt(_empty(quantized=self._snapshot.matrix.scales is not None))
+        self._adopt(_empty(spilled=self._snapshot.matrix.spilled))
         return self._snapshot
 
     def _adopt(self, snapshot: Snapshot) -> None:
@@ -158,12 +159,12 @@ class Engine:
         return alive
 
 
-def _empty(*, quantized: bool) -> Snapshot:
+def _empty(*, spilled: bool) -> Snapshot:
     return Snapshot(
         segments=(),
         vocabulary=Vocabulary(),
         columns=Columns({}, 0),
-        matrix=empty_matrix(quantized=quantized),
+        matrix=empty_matrix(spilled=spilled),
         all_keys=np.zeros(0, np.int64),
         lengths=np.zeros(0, np.int32),
         alive=np.zeros(0, np.bool_),

@@ -29,7 +29,7 @@ _FOUND: Final = 0.9
 """Least share of sampled searches that find what they must: an approximate index misses some."""
 
 _CLOSE: Final = 1e-2
-"""Most that the cosine of a vector with its copy may be off 1: int8 costs up to 0.005."""
+"""Most that the cosine of a vector with its copy may be off 1: eight bits cost up to 0.005."""
 
 _TOLD: Final = 3
 """Ids that a problem names."""

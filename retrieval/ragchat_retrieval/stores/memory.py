@@ -60,9 +60,9 @@ class MemoryStore(EngineLanes):
 
     Args:
         corpus: The corpus that this handle reads and writes.
-        vectors: How vectors are kept. ``int8`` takes a quarter of the memory of ``float32`` and
-            rounds each number to one of 255 steps up to the vector's largest: cosines are off
-            by about a thousandth. The search is as exact, over the vectors as they are kept.
+        vectors: How vectors are searched; scores are exact in any case. ``float32`` keeps them
+            in memory. ``int8`` finds the same in a quarter of the memory: vectors go to a
+            temporary file without a name, from which those that can be the best are read.
 
     Raises:
         InvalidSetting: The name of the corpus is blank, or holds NUL or a lone surrogate; or
@@ -82,7 +82,7 @@ class MemoryStore(EngineLanes):
 
     @property
     def vector_search(self) -> str:
-        """``float32`` or ``int8``: how vectors are kept."""
+        """``float32`` or ``int8``: how vectors are searched."""
         return "int8" if self._shared.quantized else "float32"
 
     @property
@@ -245,9 +245,8 @@ class MemoryStore(EngineLanes):
         self, question: Question[T], *, vectors: Sequence[NDArray[np.float32]] = ()
     ) -> T:
         """As `EngineLanes._ask`."""
-        snapshot = self._checked(vectors).snapshot
-        small = question.is_small(snapshot)
-        return await _work(lambda: question.answer(snapshot), small=small)
+        state = self._checked(vectors)
+        return await _work(lambda: state.answer(question), small=question.is_small(state.snapshot))
 
     async def _ask_and_read(
         self, question: BothSearch, then: Callable[[list[BothLanes], Read], T]
@@ -260,7 +259,7 @@ class MemoryStore(EngineLanes):
             return passages_of(state, visible(snapshot, passage_ids, question.scope).rows)
 
         def work() -> T:
-            return then(question.answer(snapshot), read)
+            return then(state.answer(question), read)
 
         def shared(loop: asyncio.AbstractEventLoop) -> T:
             question.words.offer(snapshot, loop)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from ragchat_retrieval.engine import Batch, Engine, Snapshot
+from ragchat_retrieval.engine import Batch, Coded, Engine, Snapshot
 from ragchat_retrieval.errors import (
     CorpusChanged,
     PassageIDConflict,
@@ -20,6 +20,7 @@ from ragchat_retrieval.errors import (
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.archive import Archive, Archivist
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
+from ragchat_retrieval.stores.questions import Nearby
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.stores.packed import PackedDocument
+    from ragchat_retrieval.stores.questions import Question
     from ragchat_retrieval.values import Passage, Revision
 
 NAME: Final = "memory"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +46,15 @@ class State:
     identity: Identity | None = None
     revision: int = 0
     written: bool = False
+    coded: Coded | None = None
+    """The vectors in eight bits, if they are searched so and there was room."""
+
+    def answer(self, question: Question[T]) -> T:
+        """Answers a question about these arrays."""
+        if self.coded is None or not isinstance(question, Nearby):
+            return question.answer(self.snapshot)
+        answer: T = question.answer_rounded(self.snapshot, self.coded)
+        return answer
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +62,7 @@ class Corpus:
     """A corpus. Who writes holds the lock; who reads takes `state` once."""
 
     quantized: bool = False
-    """Whether vectors are kept as int8."""
+    """Whether vectors are kept in eight bits, and as they are in a temporary file."""
 
     engine: Engine = field(init=False)
     archivist: Archivist = field(init=False)
@@ -62,24 +75,32 @@ class Corpus:
 
     def publish(self, snapshot: Snapshot, archive: Archive, identity: Identity | None) -> None:
         """Makes a new state the current one."""
-        self.state = State(snapshot, archive, identity, self.state.revision + 1, written=True)
+        now = State(snapshot, archive, identity, self.state.revision + 1, written=True)
+        self.state = replace(now, coded=self._coded(snapshot))
         if archive.is_wasteful:
             with suppress(MemoryError):  # the write is done; the next one tries again
                 self.state = replace(self.state, archive=self._put_together(self.state))
 
     def compact(self) -> None:
         """Gives back what removed documents take."""
-        archive = self._put_together(self.state)
-        self.state = replace(self.state, snapshot=self.engine.compact(), archive=archive)
+        snapshot = self.engine.compact()
+        self.state = replace(self.state, snapshot=snapshot, coded=self._coded(snapshot))
+        self.state = replace(self.state, archive=self._put_together(self.state))
 
     def forget(self, *, written: bool) -> None:
         """Removes everything; the revision goes on, so that nothing derived passes for current."""
         self._start(revision=self.state.revision + 1, written=written)
 
     def _start(self, *, revision: int, written: bool) -> None:
-        self.engine, self.archivist = Engine(quantized=self.quantized), Archivist()
+        self.engine, self.archivist = Engine(spilled=self.quantized), Archivist()
         empty = self.archivist.empty
         self.state = State(self.engine.snapshot, empty, revision=revision, written=written)
+
+    def _coded(self, snapshot: Snapshot) -> Coded | None:
+        if self.quantized:
+            with suppress(MemoryError):  # then all are compared as they are
+                return Coded(snapshot.matrix, self.state.coded)
+        return None
 
     def _put_together(self, state: State) -> Archive:
         keys = state.snapshot.keys(state.snapshot.live_rows())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.engine import Found, Snapshot
+    from ragchat_retrieval.engine import Coded, Found, Snapshot
     from ragchat_retrieval.filters import Filter
 
 T_co = TypeVar("T_co", covariant=True)
@@ -99,6 +99,11 @@ class Nearby(ABC, Generic[T_co]):
         mask = snapshot.mask(self.filter, self.scope)
         found = snapshot.search_vectors(np.stack(self.vectors), self.limit, mask)
         return self.told(snapshot, found)
+
+    def answer_rounded(self, snapshot: Snapshot, coded: Coded) -> T_co:
+        """Returns the same answer, after a comparison with all vectors in eight bits."""
+        mask, vectors = snapshot.mask(self.filter, self.scope), np.stack(self.vectors)
+        return self.told(snapshot, coded.search_many(snapshot, vectors, self.limit, mask))
 
     @abstractmethod
     def told(self, snapshot: Snapshot, found: Sequence[Found]) -> T_co:

@@ -97,7 +97,7 @@ class Rounded(Exact):
 
     def answer(self, at: Standing, question: Nearby[T]) -> T:
         """As `Nearest.answer`."""
-        return _answered(self._of(at), at.snapshot, question)
+        return question.answer_rounded(at.snapshot, self._of(at))
 
     def forget(self, corpus: str) -> None:
         """As `Nearest.forget`."""
@@ -128,7 +128,9 @@ class Graphed:
         graph = self._ready(at)
         if graph is None:
             return question.answer(at.snapshot)
-        return _answered(graph, at.snapshot, question)
+        limit, mask = question.limit, at.snapshot.mask(question.filter, question.scope)
+        found = [graph.search(at.snapshot, vector, limit, mask) for vector in question.vectors]
+        return question.told(at.snapshot, found)
 
     def prepare(self, at: Standing) -> None:
         """Has a graph made if one is needed."""
@@ -157,13 +159,6 @@ class Graphed:
         return graph
 
 
-def _answered(searched: Coded | Graph, snapshot: Snapshot, question: Nearby[T]) -> T:
-    """Answers a question from what is found vector by vector."""
-    limit, mask = question.limit, snapshot.mask(question.filter, question.scope)
-    found = [searched.search(snapshot, vector, limit, mask) for vector in question.vectors]
-    return question.told(snapshot, found)
-
-
 def nearest_of(vectors: VectorKeeping | Hnsw, folder: Path | None, *, writes: bool) -> Nearest:
     """Returns the way of searching that a store was told to take.
 
@@ -180,7 +175,7 @@ def nearest_of(vectors: VectorKeeping | Hnsw, folder: Path | None, *, writes: bo
         return Exact()
     if vectors == "int8":
         if folder is None:
-            problem = "int8 needs a file to keep float32 in; MemoryStore(vectors='int8') does not"
+            problem = "int8 needs a file to keep float32 in, as MemoryStore(vectors='int8') has"
             raise InvalidSetting("vectors", problem)
         return Rounded()
     options = Hnsw() if vectors == "hnsw" else vectors
