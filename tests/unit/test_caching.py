@@ -255,7 +255,9 @@ async def test_the_deadline_of_one_is_not_that_of_the_others():
     wrapped = cached(stage)
 
     async def hurried():
-        run = Run(Policy(transform=StagePolicy("raise", timeout=0.01)))
+        run = Run(
+            Policy(transform=StagePolicy("raise", timeout=0.3))
+        )  # the second is to join meanwhile
         with running(run):
             return await run.stage("transform", lambda: inner(Query("a")))
 

@@ -189,15 +189,16 @@ async def test_the_harness_cancels_at_each_step_once():
 
 
 async def test_the_harness_finds_a_task_that_is_left_behind():
-    leaked = []
+    leaked, over = [], asyncio.Event()
 
     async def work():
-        leaked.append(asyncio.create_task(asyncio.sleep(0.001)))
+        leaked.append(asyncio.create_task(over.wait()))
         await asyncio.sleep(0)
         await leaked[-1]
 
     with pytest.raises(AssertionError, match="left"):
         await cancelled_everywhere(lambda: asyncio.shield(work()) and spread(work))
+    over.set()
     await asyncio.gather(*leaked, return_exceptions=True)
 
 

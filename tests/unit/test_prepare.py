@@ -473,8 +473,8 @@ async def test_a_transformer_that_hangs_is_skipped_after_its_timeout():
 
 async def test_a_retriever_that_hangs_meets_the_deadline_of_the_request():
     with pytest.raises(DeadlineExceeded) as caught:
-        await Preparer(never).with_options(deadline=0.01).prepare(messages=[user("q")])
-    assert (caught.value.stage, caught.value.deadline) == ("retrieve", 0.01)
+        await Preparer(never).with_options(deadline=0.3).prepare(messages=[user("q")])
+    assert (caught.value.stage, caught.value.deadline) == ("retrieve", 0.3)
 
 
 @pytest.mark.parametrize("stage", ["gate", "query_transformer", "retriever", "augmenter"])
