@@ -12,7 +12,9 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from contextlib import AbstractContextManager
 
 LOCAL_NAMES = frozenset({"", "localhost", "ip6-localhost"})
 SETTINGS = ("RAGCHAT_", "OPENAI_", "OPENSEARCH_", "OTEL_")
@@ -107,6 +110,36 @@ def ticks_during() -> Callable[[Coroutine[Any, Any, object]], Awaitable[int]]:
         return ticks
 
     return count
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[..., AbstractContextManager[str]]:
+    """Gives the address of an ASGI application, which runs in a thread of its own meanwhile."""
+    import uvicorn
+
+    @contextmanager
+    def running(app: Any, *, before_end: Callable[[], object] = lambda: None) -> Iterator[str]:
+        """Serves on a free port; `before_end` lets go of what waits in the application."""
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
+        started = threading.Event()
+        startup = server.startup
+
+        async def begin(sockets: Any = None) -> None:
+            await startup(sockets)
+            started.set()
+
+        server.startup = begin
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            assert started.wait(30)
+            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        finally:
+            before_end()
+            server.should_exit = True
+            thread.join()
+
+    return running
 
 
 @pytest.fixture(scope="session")

@@ -77,9 +77,9 @@ def site():
 
 
 @pytest.fixture
-def url(site):
-    """The site's address."""
-    with sites.serving(site) as address:
+def url(site, serving):
+    """The site's address; what waits in it goes on at the end."""
+    with serving(site.app(), before_end=site.gate.set) as address:
         yield address
 
 

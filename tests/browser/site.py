@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.routing import Mount, Route
@@ -251,36 +249,6 @@ WEATHER = {
         }
     ]
 }
-
-
-@contextmanager
-def serving(site: Site):
-    """Yields the address of a site; what waits in it goes on at the end."""
-    with serving_app(site.app(), before_end=site.gate.set) as url:
-        yield url
-
-
-@contextmanager
-def serving_app(app, *, before_end=lambda: None):
-    """Yields the address of an application that runs in a thread of its own."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
-    started = threading.Event()
-    startup = server.startup
-
-    async def begin(sockets=None) -> None:
-        await startup(sockets)
-        started.set()
-
-    server.startup = begin
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        assert started.wait(30)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        before_end()
-        server.should_exit = True
-        thread.join()
 
 
 class Visit:

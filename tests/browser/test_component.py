@@ -65,9 +65,9 @@ def _shown(emitted) -> list:
 
 
 @pytest.fixture(scope="module")
-def page(browser):
+def page(browser, serving):
     """One page for all: each test takes its element away again."""
-    with sites.serving(sites.Site()) as url:
+    with serving(sites.Site().app()) as url:
         context = browser.new_context()
         page = context.new_page()
         seen = sites.Visit(page, url)

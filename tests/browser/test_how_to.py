@@ -27,7 +27,7 @@ def load(name, path):
 
 
 @pytest.fixture
-def url(tmp_path, monkeypatch):
+def url(tmp_path, monkeypatch, serving):
     """The application of the how-to, over the files that it names; its model is on loopback."""
     blocks = load("docs_blocks", ROOT / "tests/docs/blocks.py")
     blocks.write_files(blocks.blocks_of(PAGE), tmp_path)
@@ -35,7 +35,7 @@ def url(tmp_path, monkeypatch):
     with LoopbackOpenAI(default=ANSWER) as model:
         monkeypatch.setenv("OPENAI_API_KEY", "loopback")
         monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)
-        with sites.serving_app(load("how_to_app", tmp_path / "app.py").app) as address:
+        with serving(load("how_to_app", tmp_path / "app.py").app) as address:
             yield address
 
 

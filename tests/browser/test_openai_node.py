@@ -28,7 +28,7 @@ def model():
 
 
 @pytest.fixture
-def ask(model, monkeypatch, node_modules, child_env):
+def ask(model, monkeypatch, node_modules, child_env, serving):
     """Lets Node ask the real server in a way that the script knows; returns what it got."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-upstream")
     monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)
@@ -48,7 +48,7 @@ def ask(model, monkeypatch, node_modules, child_env):
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    with sites.serving_app(create_app(index, ServerSettings(model="small"))) as url:
+    with serving(create_app(index, ServerSettings(model="small"))) as url:
         yield asking
 
 

@@ -18,13 +18,13 @@ sites = sys.modules["browser_site"]  # conftest has loaded it
 
 
 @pytest.fixture
-def url():
+def url(serving):
     """The address of the real server, over an index in memory and without a chat model."""
     splitter = ragchat.HeadingSplitter(80)
     index = ragchat.HybridIndex(embedder=ragchat.HashingEmbedder(64), splitter=splitter)
     with ThreadPoolExecutor() as pool:  # Playwright has a loop in this thread
         pool.submit(lambda: asyncio.run(index.ingest(*sites.DOCUMENTS))).result()
-    with sites.serving_app(create_app(index)) as address:
+    with serving(create_app(index)) as address:
         yield address
 
 

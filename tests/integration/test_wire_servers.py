@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
-import uvicorn
 from jsonschema import Draft202012Validator
 from openai import OpenAI
 
@@ -20,28 +17,6 @@ from ragchat.wire import schema
 SERVERS = Path(__file__).parents[2] / "examples" / "servers"
 ANSWER = "Employees get 25 days of paid leave [1]."
 MESSAGES = [{"role": "user", "content": "How many days of paid leave?"}]
-
-
-@contextmanager
-def serving(app):
-    """Serves an application on a free port of this machine, in a thread of its own."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
-    started = threading.Event()
-    startup = server.startup
-
-    async def begin(sockets=None) -> None:
-        await startup(sockets)
-        started.set()
-
-    server.startup = begin
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        assert started.wait(30)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture
@@ -61,7 +36,7 @@ def app_of(name: str):
     return module.app
 
 
-async def test_starlette_streams_events_that_validate(model):
+async def test_starlette_streams_events_that_validate(model, serving):
     app = app_of("starlette_app")
     with serving(app) as url:
         response = httpx2.post(f"{url}/v1/ragchat/answer", json={"messages": MESSAGES})
@@ -79,7 +54,7 @@ async def test_starlette_streams_events_that_validate(model):
     assert "ragchat-answer" in script.text
 
 
-async def test_fastapi_serves_any_client_of_the_openai_api(model):
+async def test_fastapi_serves_any_client_of_the_openai_api(model, serving):
     app = app_of("fastapi_app")
     with serving(app) as url, OpenAI(base_url=f"{url}/v1", api_key="k") as client:
         chunks = list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
@@ -90,7 +65,7 @@ async def test_fastapi_serves_any_client_of_the_openai_api(model):
     assert cited["url"] == "https://example.org/leave"
 
 
-async def test_fastapi_tells_a_client_that_the_model_failed(model):
+async def test_fastapi_tells_a_client_that_the_model_failed(model, serving):
     app = app_of("fastapi_app")
     with LoopbackOpenAI(default=Failure(401)) as broken, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", broken.base_url)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import httpx
 import openai
 import pytest
-import uvicorn
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -26,26 +24,12 @@ QUESTION = "Where does tea grow?"
 
 
 @pytest.fixture
-def url(server):
+def url(server, serving):
     """The address of a server in front of the loopback model, in a thread of its own."""
     index = ragchat.in_memory()
     asyncio.run(index.ingest(Document("tea", ANSWER.replace(" [1]", ""))))
-    app = create_app(index, ServerSettings(model="small"))
-    running = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    started = threading.Event()
-    startup = running.startup
-
-    async def begin(sockets=None) -> None:
-        await startup(sockets)
-        started.set()
-
-    running.startup = begin
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    assert started.wait(30)
-    yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}/v1"
-    running.should_exit = True
-    thread.join()
+    with serving(create_app(index, ServerSettings(model="small"))) as address:
+        yield f"{address}/v1"
 
 
 @pytest.fixture
