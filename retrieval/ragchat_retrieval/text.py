@@ -104,7 +104,7 @@ def _all_texts(document: Document, passages: Iterable[Passage]) -> list[str]:
 def _inside(metadata: Mapping[str, Any]) -> list[str]:
     """Returns every string in the values of metadata; its keys are plain."""
     kept = [value for value in metadata.values() if isinstance(value, (str, dict, list))]
-    return [text for value in kept for text in _strings(value)] if kept else kept
+    return [text for value in kept for text in _strings(value)]
 
 
 def _texts(item: Document | Passage, *, skip_metadata: bool = False) -> Iterator[tuple[str, str]]:
