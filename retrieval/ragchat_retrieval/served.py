@@ -138,6 +138,26 @@ async def post_json(
     return reply
 
 
+def server_parts(url: str, form: str) -> SplitResult:
+    """Returns the parts of a URL that holds a scheme, and perhaps host, port and path; no more.
+
+    Args:
+        url: The URL.
+        form: What it must look like, for the error: the URL itself may hold a key or a password.
+
+    Raises:
+        InvalidSetting: It holds something else, or cannot be read.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise InvalidSetting("url", f"must be {form}") from None
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidSetting("url", f"must be {form}")
+    return parts
+
+
 def http_parts(url: str, name: str = "url") -> SplitResult:
     """Returns the parts of an http(s) URL.
 

@@ -120,7 +120,7 @@ async def test_a_missing_file_is_made_by_writers_only(tmp_path: Path) -> None:
     assert not missing.value.retryable
     await reader.aclose()
     assert files_in(tmp_path) == []
-    for bad in (tmp_path / "no folder" / "kb.sqlite", tmp_path):
+    for bad in (tmp_path / "no folder" / "kb.sqlite", tmp_path, tmp_path / ("x" * 300)):
         store = SQLiteStore(bad)
         with pytest.raises(StoreUnavailable):
             await put(store, revision("a", "one"))
@@ -145,6 +145,8 @@ async def test_constructing_does_no_work(tmp_path: Path) -> None:
         {"corpus": " "},
         {"corpus": "a\x00b"},
         {"path": ""},
+        {"path": "a\x00b"},
+        {"path": "a\ud800b"},
         {"path": ":memory:", "read_only": True},
     ],
     ids=str,

@@ -175,8 +175,11 @@ def test_a_closed_store_leaves_no_connection_open(
     assert (done.stdout, done.stderr) == ("3 6 9 12\n", "")
 
 
-@pytest.mark.parametrize("url", ["chroma://", "chroma://h?x=1", "chroma://u:p@h"])
+@pytest.mark.parametrize(
+    "url", ["chroma://", "chroma://h?x=1", "chroma://u:p@h", "chroma://:p@h", "chroma://h:secret"]
+)
 def test_urls_with_more_or_less_are_refused(url: str) -> None:
     """Host, port and prefix are all that a URL may hold; a key would end in logs."""
-    with pytest.raises(InvalidSetting):
+    with pytest.raises(InvalidSetting) as caught:
         open_index(url, embedder=None)
+    assert "secret" not in str(caught.value)

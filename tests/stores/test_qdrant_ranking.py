@@ -85,8 +85,20 @@ async def test_what_another_server_answers_is_an_error_of_ours(stranger, status,
         await store.aclose()
 
 
-@pytest.mark.parametrize("url", ["qdrant://", "qdrant://h/a/b", "qdrant://h?x=1", "qdrant://u:p@h"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "qdrant://",
+        "qdrant://h/a/b",
+        "qdrant://h?x=1",
+        "qdrant://u:p@h",
+        "qdrant://h:secret",
+        "qdrant://h:99999",
+        "qdrant://[::1",
+    ],
+)
 def test_urls_with_more_or_less_are_refused(url: str) -> None:
     """Host, port and prefix are all that a URL may hold; a key would end in logs."""
-    with pytest.raises(InvalidSetting):
+    with pytest.raises(InvalidSetting) as caught:
         open_index(url, embedder=None)
+    assert "secret" not in str(caught.value)

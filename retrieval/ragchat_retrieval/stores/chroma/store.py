@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib.util
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra
 from ragchat_retrieval.ports import Capabilities
+from ragchat_retrieval.served import server_parts
 from ragchat_retrieval.stores.chroma.client import NAME, Clients
 from ragchat_retrieval.stores.chroma.engine import ChromaEngine
 from ragchat_retrieval.stores.manifest_store import ManifestStore
 
 _PORT = 8000
+_FORM = "chroma://host:port/prefix"
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -48,8 +49,8 @@ class ChromaStore(ManifestStore):
         read_only: bool = False,
         **options: Any,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+        parts = server_parts(url, "http://host:port")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise InvalidSetting("url", "must be http://host:port")
         if _PREFIX.fullmatch(prefix) is None:
             raise InvalidSetting("prefix", "must be 1 to 64 of A-Z, a-z, 0-9, '_' and '-'")
@@ -71,9 +72,9 @@ class ChromaStore(ManifestStore):
         Raises:
             InvalidSetting: The URL has no host, or holds more than host, port and prefix.
         """
-        parts = urlsplit(url)
-        if not parts.hostname or parts.query or parts.fragment or parts.username:
-            raise InvalidSetting("url", "must be chroma://host:port/prefix")
+        parts = server_parts(url, _FORM)
+        if not parts.hostname:
+            raise InvalidSetting("url", f"must be {_FORM}")
         scheme = "https" if parts.scheme.endswith("+https") else "http"
         return cls(
             f"{scheme}://{parts.netloc}",

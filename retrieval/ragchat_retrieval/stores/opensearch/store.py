@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra
+from ragchat_retrieval.served import server_parts
 from ragchat_retrieval.stores.manifest_store import ManifestStore
 
 if TYPE_CHECKING:
@@ -95,9 +96,7 @@ class OpenSearchStore(ManifestStore):
             InvalidSetting: The URL holds more than host, port and prefix, nothing names a host, or
                 one of user and password is missing.
         """
-        parts = urlsplit(url)
-        if parts.query or parts.fragment or parts.username is not None:
-            raise InvalidSetting("url", "must be http+opensearch://host:port/prefix")
+        parts = server_parts(url, "http+opensearch://host:port/prefix")
         scheme = parts.scheme.partition("+")[0]
         if parts.netloc:
             has_port = parts.netloc.rpartition("]")[2].rpartition(":")[1]  # after any IPv6 address

@@ -6,9 +6,9 @@ import importlib.util
 import os
 import re
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra
+from ragchat_retrieval.served import server_parts
 from ragchat_retrieval.stores.manifest_store import ManifestStore
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "qdrant"
 _PORT = 6333
+_FORM = "qdrant://host:port/prefix"
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -78,10 +79,10 @@ class QdrantStore(ManifestStore):
         Raises:
             InvalidSetting: The URL has no host, or holds more than host, port and prefix.
         """
-        parts = urlsplit(url)
+        parts = server_parts(url, _FORM)
         prefix = parts.path.strip("/") or "ragchat"
-        if not parts.hostname or parts.query or parts.fragment or parts.username:
-            raise InvalidSetting("url", "must be qdrant://host:port/prefix")
+        if not parts.hostname:
+            raise InvalidSetting("url", f"must be {_FORM}")
         scheme = "https" if parts.scheme.endswith("+https") else "http"
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         key = os.environ.get("QDRANT_API_KEY")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -73,6 +74,8 @@ class Database:
         self.in_memory = self.path == ":memory:"
         if not self.path or (self.in_memory and read_only):
             raise InvalidSetting("path", "must name a file; a database in memory is writable")
+        if "\x00" in self.path or not _is_name(self.path):
+            raise InvalidSetting("path", "holds a character that no file's name can hold")
         self.read_only = read_only
         self._timeout = timeout
         self._closed = False
@@ -305,8 +308,13 @@ class Database:
         """Refuses a short file of something else, which SQLite would take for an empty database."""
         # Looking inside is out of the question: closing any handle on the file would drop the locks
         # that this process holds on it.
-        path = Path(self.path)
-        if not self.in_memory and path.is_file() and 0 < path.stat().st_size < _SMALLEST:
+        if self.in_memory:
+            return
+        try:
+            found = Path(self.path).stat()
+        except OSError:
+            return  # it is not there, or SQLite says what is wrong with the path
+        if stat.S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST:
             raise NotAStore(f"{self.path} is no SQLite database", store=NAME)
 
     def _connect_read_only(self) -> sqlite3.Connection:
@@ -368,3 +376,11 @@ class Database:
             else:
                 return
             time.sleep(_PAUSE)
+
+
+def _is_name(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
