@@ -158,6 +158,7 @@ class HybridIndex:
             scope: As for `ingest`.
 
         Raises:
+            InvalidDocument: A passage, its title and its headings are all blank.
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             StoreError: As for `ingest`.
         """

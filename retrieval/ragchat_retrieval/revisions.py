@@ -89,7 +89,16 @@ def changed(
 
 
 def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
-    """Fills in terms and fingerprints that are left out, and scales vectors to length 1."""
+    """Fills in terms and fingerprints that are left out, and scales vectors to length 1.
+
+    Raises:
+        InvalidDocument: A passage holds nothing to search by; no embedder could give it a vector.
+    """
+    for revision in revisions:
+        for place, passage in enumerate(revision.passages):
+            if not passage.text.strip() and not indexed_text(passage).strip():
+                problem, field = "holds no text", f"passages[{place}].text"
+                raise InvalidDocument(problem, document_id=revision.document.id, field=field)
     vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
     encoded = MetadataTexts()
     return [

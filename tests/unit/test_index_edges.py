@@ -14,6 +14,7 @@ from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import (
     DeadlineExceeded,
     IdentityMismatch,
+    InvalidDocument,
     InvalidQuery,
     InvalidSetting,
     NotAStore,
@@ -174,6 +175,19 @@ async def test_ready_made_revisions_have_fingerprints_of_their_own(store):
 
 
 # --- vectors that were given ---
+
+
+async def test_a_ready_made_passage_without_text_is_refused(store):
+    """Nothing finds it, and a corpus that held it could never be given vectors."""
+    index = index_on(store)
+    titled = Passage("", document_id="a", title="Tea", ordinal=1)
+    blank = Passage(" \n", document_id="a", ordinal=0)
+    with pytest.raises(InvalidDocument) as caught:
+        await index.replace(Revision(document=Document("a", " \n"), passages=(titled, blank)))
+    assert (caught.value.document_id, caught.value.field) == ("a", "passages[1].text")
+    await index.replace(Revision(document=Document("a", " \n"), passages=(titled,)))
+    index.embedder = HashingEmbedder(16)
+    assert await index.embed() == 1
 
 
 async def test_given_vectors_are_scaled_to_length_one(store):
