@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +26,7 @@ from ragchat_retrieval.policy import Run, bounded, carried, current_run, gather,
 from ragchat_retrieval.ranking import Bare, finish
 from ragchat_retrieval.speculation import Anticipated, searched
 from ragchat_retrieval.stages import call_stage
-from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of
+from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of, passage_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -237,7 +238,9 @@ def federate(
 ) -> Callable[[Query], Awaitable[SearchResult]]:
     """Returns a retriever that asks several and merges their rankings by reciprocal rank.
 
-    All must succeed; they run concurrently, and the order never depends on which one was first.
+    All must succeed; they run concurrently, and the order never depends on which one was first. A
+    passage that several found is one. Ids are unique inside a corpus only: where two give one id to
+    different passages, that of the later retriever's gets a hash of its text behind it.
 
     Args:
         retrievers: At least one.
@@ -257,12 +260,28 @@ def federate(
         results = await gather(
             *(call_stage(_callable(source), for_foreign(source, query)) for source in sources)
         )
-        rows = [candidates_of(result, query) for result in results]
+        rows = _told_apart([candidates_of(result, query) for result in results])
         merged = fuse_candidates(rows, partial(fuse_rankings, k=k))
         degraded = tuple(dict.fromkeys(d for result in results for d in _degraded(result)))
         return SearchResult(tuple(merged[: query.top_k]), queries=(query,), degraded=degraded)
 
     return _retriever(federated, sources)  # each source is shown its own text
+
+
+def _told_apart(rows: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+    """Returns candidates of several sources, each id standing for one passage."""
+    known: dict[str, Passage] = {}
+
+    def apart(candidate: Candidate) -> Candidate:
+        mine = candidate.passage
+        theirs = known.setdefault(mine.id, mine)
+        # One document's passage may have been joined to other neighbours in each source.
+        if mine.text == theirs.text or (mine.digest and mine.digest == theirs.digest):
+            return candidate
+        other_id = passage_id(mine.id, mine.ordinal, mine.text)
+        return replace(candidate, passage=replace(mine, id=other_id))
+
+    return [[apart(candidate) for candidate in row] for row in rows]
 
 
 def fallback(

@@ -239,6 +239,26 @@ def test_options_that_only_an_index_can_honour_are_refused_elsewhere():
         RetrievalPipeline(lambda q: [], min_similarity=0.5)
 
 
+async def test_federation_takes_passages_of_one_id_for_one_only_if_they_are():
+    """An id is unique inside a corpus; evidence of another one must not be lost under it."""
+
+    def found(*passages):
+        return lambda query: [Candidate(passage, 1.0) for passage in passages]
+
+    def passage(id_, text, digest=""):
+        return Passage(text, id=id_, digest=digest)
+
+    red, green = passage("p", "red apples"), passage("p", "green apples")
+    whole, part = passage("w", "one two", "d"), passage("w", "two", "d")  # joined to a neighbour
+    ask = federate([found(red, whole), found(green, part), found(red)])
+    result = await ask(Query("apples"))
+    assert [c.passage.text for c in result] == ["red apples", "one two", "green apples"]
+    assert len({c.passage.id for c in result}) == 3
+    assert result[0].passage is red
+    again = await ask(Query("apples"))
+    assert [c.passage.id for c in again] == [c.passage.id for c in result]
+
+
 async def test_federation_merges_by_rank_in_the_order_of_declaration():
     gate = asyncio.Event()
 
