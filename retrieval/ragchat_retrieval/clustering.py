@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.vectors import ROUNDING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,17 +34,22 @@ def cluster(
         Positions in ascending order, largest group first, ties by first member.
 
     Raises:
-        InvalidSetting: `threshold` or `least` lies outside its range.
+        InvalidSetting: `threshold` or `least` lies outside its range, or `vectors` is no matrix or
+            holds NaN or infinity.
     """
     if not 0.0 < threshold <= 1.0:
         raise InvalidSetting("threshold", "must lie in 0 … 1, above 0")
     if least < 1:
         raise InvalidSetting("least", "must be 1 or more")
     rows = np.asarray(vectors, dtype=np.float32)
+    if rows.ndim != 2:  # noqa: PLR2004 - a matrix
+        raise InvalidSetting("vectors", "must be a matrix, one row a vector")
+    if not np.isfinite(rows).all():
+        raise InvalidSetting("vectors", "must be finite")
     labels = np.arange(len(rows))
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         # Later rows alone: a pair is looked at once.
-        linked = rows[start : start + _ROWS_AT_ONCE] @ rows[start:].T >= np.float32(threshold)
+        linked = rows[start : start + _ROWS_AT_ONCE] @ rows[start:].T >= threshold - ROUNDING
         for row in np.flatnonzero(linked.sum(axis=1) > 1):
             touched = np.unique(labels[start + np.flatnonzero(linked[row])])
             own = labels[start + row]

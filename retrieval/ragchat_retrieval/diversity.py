@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ragchat_retrieval.errors import InvalidCandidates, InvalidSetting, InvalidVector
+from ragchat_retrieval.vectors import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -100,8 +101,9 @@ def drop_near_duplicates(vectors: NDArray[np.float32], threshold: float) -> list
         raise InvalidSetting("near_duplicates", "must lie in 0 … 1, above 0")
     kept: list[int] = []
     stack = np.empty_like(vectors)
+    least = threshold - ROUNDING
     for position, vector in enumerate(vectors):
-        if not kept or float(np.max(stack[: len(kept)] @ vector)) < threshold:
+        if not kept or float(np.max(stack[: len(kept)] @ vector)) < least:
             stack[len(kept)] = vector
             kept.append(position)
     return kept

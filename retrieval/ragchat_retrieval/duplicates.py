@@ -16,6 +16,7 @@ import numpy as np
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import Analyzer
+from ragchat_retrieval.vectors import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,7 +142,7 @@ class DuplicateFinder:
         if self._cosine is not None and vector is not None and self._roots:
             cosines = self._vectors[: len(self._roots)] @ vector
             best = int(np.argmax(cosines))
-            if cosines[best] >= self._cosine:
+            if cosines[best] >= self._cosine - ROUNDING:
                 return Duplicate(
                     document.id, self._roots[best], "vector", min(1.0, float(cosines[best]))
                 )

@@ -25,6 +25,10 @@ _DAMP_OVER = 0.5
 _NORMALISED = 1e-5
 """A row whose length differs from 1 by no more than this counts as normalised."""
 
+ROUNDING = 2 * _NORMALISED
+"""How far the product of two normalised rows may lie below their cosine: a vector's product with
+itself is not always 1."""
+
 _TOGETHER = 1024
 """Matrices looked at together."""
 

@@ -76,6 +76,13 @@ def test_a_cap_keeps_the_first_of_each_document():
         cap_per_group(["a"], 0)
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_equal_vectors_are_near_duplicates_at_any_threshold(seed):
+    """The product of a vector of length 1 with itself may be rounded to less than 1."""
+    row = normalise(np.random.default_rng(seed).normal(size=(1, 48)).astype(np.float32))
+    assert drop_near_duplicates(np.repeat(row, 2, axis=0), 1.0) == [0]
+
+
 def test_near_duplicates_go_and_zero_vectors_stay():
     vectors = normalise(np.array([[1, 0], [1, 0.01], [0, 1], [0, 0], [0, 0]], np.float32))
     assert drop_near_duplicates(vectors, 0.95) == [0, 2, 3, 4]
