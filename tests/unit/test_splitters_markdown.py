@@ -48,6 +48,26 @@ def test_headings_are_plain_text():
     assert passage.headings == ("A head over two lines",)
 
 
+@pytest.mark.parametrize("form", ["# {}", "{}\n---"])
+def test_what_is_too_long_for_a_heading_is_text(form):
+    """It would stand with every passage below it, and a line of dashes makes one of any text."""
+    long = "word " * 5_000
+    text = "\n\n".join(["# A", form.format(long), *["Some text."] * 500])
+    passages = split(text, 32, count=words)
+    assert {p.headings for p in passages} == {("A",)}
+    assert sum(p.text.count("word") for p in passages) == 5_000
+    assert first_heading(form.format(long)) is None
+
+
+def test_of_a_long_header_only_the_beginning_is_repeated():
+    """Else a table of as many bytes of header as of rows would need the square of them."""
+    header = "|" + " name |" * 1_000
+    table = f"{header}\n|{'---|' * 1_000}\n" + "| x |\n" * 50
+    passages = split(table, 64, count=words)
+    assert {len(p.headings[-1]) for p in passages if p.headings} == {512}
+    assert header.startswith(passages[-1].headings[-1])
+
+
 def test_the_index_reads_the_path_with_the_text():
     (passage,) = split("# Leave\n\n25 days.")
     assert passage.text == "25 days."

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ragchat_retrieval.chunking.markdown import Node, Section
     from ragchat_retrieval.values import Document, Passage, Span
 
+LONGEST_HEADER = 512
+"""Most characters of a table's header that is repeated."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeadingSplitter:
@@ -30,8 +33,9 @@ class HeadingSplitter:
 
     The path of headings is in ``headings`` and not in the text: a passage's text is a plain slice
     of the document, and the index reads the path with it. For the same reason a piece of a table
-    that does not begin with the table's header has the header's line as the last element of
-    ``headings``. A heading with nothing below it is a passage of its own. Front matter is left out.
+    that does not begin with the table's header has the beginning of the header's line as the last
+    element of ``headings``. A heading with nothing below it is a passage of its own. Front matter
+    is left out.
 
     Raises:
         InvalidSetting: `size` is below 1, or `overlap` is negative or not below `size`.
@@ -114,6 +118,6 @@ def _divide(
 
 
 def _header(text: str, table: Node) -> str:
-    """Returns the line with the names of a table's columns."""
+    """Returns the line with the names of a table's columns, or the beginning of a long one."""
     first = next(line_spans(text, *table.span))
-    return text[first.start : first.end].strip()
+    return text[first.start : first.end].strip()[:LONGEST_HEADER]

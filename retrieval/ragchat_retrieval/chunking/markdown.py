@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.chunking.breaks import trimmed
@@ -32,6 +32,10 @@ _FRONT_MATTER = re.compile(
 )
 _RULE = re.compile(r"[-*_ \t]+")
 _CONTAINERS = frozenset({"bullet_list", "ordered_list", "list_item", "blockquote", "table", "tr"})
+LONGEST_HEADING = 512
+"""Characters of a heading's Markdown at most; more is a paragraph. A heading stands with every
+passage below it, and a line of dashes makes one of the whole paragraph above it."""
+
 _TITLE_REACH = 16 * 1024
 """Characters at the start of a text in which its title is looked for."""
 
@@ -81,7 +85,8 @@ def sections(text: str, lines: LineIndex | None = None) -> list[Section]:
 
     Front matter (YAML between ``---`` lines at the very start) is left out, and so are heading
     lines: they are in the paths. The one exception is a heading with nothing below it, neither text
-    nor further headings. It makes a section of its own, so that nothing is lost.
+    nor further headings. It makes a section of its own, so that nothing is lost. What is longer
+    than `LONGEST_HEADING` is no heading.
 
     Args:
         text: The whole text.
@@ -115,7 +120,7 @@ def first_heading(text: str) -> str | None:
     """Returns the first heading within the first 16 KiB of a Markdown text, as plain text."""
     head = text[:_TITLE_REACH]
     for block in _parse(head, LineIndex(head), _front_matter_lines(head)):
-        if block.kind == "heading" and (title := _plain(block.content)):
+        if _is_heading(block) and (title := _plain(block.content)):
             return title
     return None
 
@@ -160,12 +165,18 @@ def _by_heading(
     heading: _Block | None = None
     below: list[_Block] = []
     for block in blocks:
-        if block.kind == "heading":
+        if _is_heading(block):
             yield heading, below, block.first
             heading, below = block, []
+        elif block.kind == "heading":
+            below.append(replace(block, kind="paragraph"))
         else:
             below.append(block)
     yield heading, below, max(begin, end)
+
+
+def _is_heading(block: _Block) -> bool:
+    return block.kind == "heading" and len(block.content) <= LONGEST_HEADING
 
 
 def _partition(

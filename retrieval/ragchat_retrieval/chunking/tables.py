@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ragchat_retrieval.chunking.breaks import line_spans
 from ragchat_retrieval.chunking.build import build_passages
-from ragchat_retrieval.chunking.headings import section_spans
+from ragchat_retrieval.chunking.headings import LONGEST_HEADER, section_spans
 from ragchat_retrieval.chunking.lines import LineIndex
 from ragchat_retrieval.chunking.markdown import Section, sections
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ragchat_retrieval.values import Document, Passage
-
-_HEADER = 512
-"""Most characters of a header that is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class TableSplitter:
             yield span, () if header is None else (header,)
             if header is None:
                 first = next(iter(row_spans(text, *span)))
-                header = " ".join(text[first.start : first.end].split())[:_HEADER]
+                header = " ".join(text[first.start : first.end].split())[:LONGEST_HEADER]
 
 
 def row_spans(text: str, start: int, end: int) -> Iterator[Span]:
