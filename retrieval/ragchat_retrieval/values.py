@@ -414,15 +414,20 @@ def documents_of(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
     return [{"id": c.passage.id, "score": c.score} for c in candidates]
 
 
+_LABEL = 512
+"""Characters of a title or heading that are indexed with each passage."""
+
+
 def indexed_text(passage: Passage) -> str:
     """Returns the text that both lanes index: title and heading path, then the passage's own text.
 
-    A title that the text already begins with is not repeated.
+    A title that the text already begins with is not repeated, and of a longer title or heading the
+    first 512 characters count: it is read again with every passage.
     """
     if not (passage.title or passage.headings):
         return passage.text
     above = [passage.title or "", *passage.headings]
-    head = [line for line in dict.fromkeys(part.strip() for part in above) if line]
+    head = [line for line in dict.fromkeys(part.strip()[:_LABEL] for part in above) if line]
     body = passage.text
     rest = body.lstrip()
     # "Go" is not the beginning of "Gophers".

@@ -425,3 +425,9 @@ def test_how_many_to_return_is_a_whole_number(top_k):
     with pytest.raises(InvalidQuery, match="top_k"):
         Query("q", top_k=top_k)
     assert Query("q", top_k=np.int64(5)).top_k == 5
+
+
+def test_of_a_long_title_the_beginning_is_indexed_with_each_passage():
+    """Else a document of as many bytes of title as of text would take the square of them."""
+    passage = Passage("body", title="t" * 5_000, headings=("h" * 5_000,))
+    assert indexed_text(passage) == "t" * 512 + "\n" + "h" * 512 + "\nbody"
