@@ -24,6 +24,10 @@ LINES = {
         "    if model == 'mock-plan': return json.dumps("
         "{'retrieve': True, 'query': c['standalone'], 'variants': c['variants']})\n"
     ),
+    "    if model == 'mock-rerank-scores':": (
+        "    if model == 'mock-rerank-index': return json.dumps({'scores': "
+        "[{'index': d, 'score': round(1 - r / 20, 3)} for r, d in enumerate(c['order'])]})\n"
+    ),
     "        if len(LOG) < 2000: LOG.append(('embed'": (
         "        import os\n"
         "        if 'EMBEDDINGS_WAIT' in os.environ: await asyncio.sleep(ms / 1000)\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import ragchat
@@ -94,16 +93,13 @@ class Core:
         def model(name: str) -> ragchat.ChatModel:
             return ragchat.ChatModel(create, model=name, temperature=0)
 
-        async def rerank(**kwargs: Any) -> Any:  # noqa: ANN401 - as the client's own
-            return _from_zero(await create(**kwargs))
-
-        scorer = ragchat.ChatModel(rerank, model="mock-rerank-scores", temperature=0)
+        reranker = ragchat.LLMReranker(model("mock-rerank-index"))
         expander = None if planned else ragchat.MultiQueryExpander(model("mock-expand-json"))
         retriever = self._index(embedder).retriever(
             expander=expander,
             fusion=ragchat.RRF(),
             candidates=LANE,
-            rerank=ragchat.Rerank(ragchat.LLMReranker(scorer), pool=POOL),
+            rerank=ragchat.Rerank(reranker, pool=POOL),
             top_k=TOP,
         )
         self.preparer = ragchat.Preparer(
@@ -131,20 +127,3 @@ def _quarter(text: str) -> int:
 
 def _number(passage_id: str) -> int:
     return int(passage_id.partition("#")[0])
-
-
-def _from_zero(response: Any) -> Any:  # noqa: ANN401 - an object of the client's, or a mapping
-    """Rewrites the mock's scores of documents from 1 into ragchat's scores of indices from 0."""
-    if isinstance(response, dict):
-        message = response["choices"][0]["message"]
-        message["content"] = _renamed(message["content"])
-    else:
-        message = response.choices[0].message
-        message.content = _renamed(message.content)
-    return response
-
-
-def _renamed(content: str) -> str:
-    scores = json.loads(content)["scores"]
-    renamed = [{"index": score["doc"] - 1, "score": score["score"]} for score in scores]
-    return json.dumps({"scores": renamed})
