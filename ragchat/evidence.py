@@ -23,8 +23,12 @@ Encoding = Literal["json", "fenced"]
 
 # Escaped inside JSON strings: what could begin or end a tag, an entity or a comment, what some
 # readers take for a line's end, and lone surrogates, which no UTF-8 body can carry.
-_ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_MARKUP = "<>&"
+_UNSAFE = re.compile("[\u2028\u2029\ud800-\udfff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Writes JSON without blanks."""
 
 _MARK_DIGITS = 3  # one token, which every heading repeats
 
@@ -54,7 +58,7 @@ def encode_json(evidence: Sequence[Evidence]) -> str:
     sources and contents are exact after decoding. ``<``, ``>`` and ``&`` are written as
     ``\u003c``, ``\u003e`` and ``\u0026``, so that no content can hold a tag or an entity.
     """
-    entries = []
+    entries: list[dict[str, object]] = []
     for item, first in _with_first_of_document(evidence):
         entry: dict[str, object] = {"citation": item.number}
         if first is not item:
@@ -63,9 +67,8 @@ def encode_json(evidence: Sequence[Evidence]) -> str:
             named = {"source": item.passage.source, "title": item.passage.title}
             entry |= {name: value for name, value in named.items() if value}
         entry["content"] = item.content
-        text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-        entries.append(_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-    return f"<evidence>\n[{','.join(entries)}]\n</evidence>"
+        entries.append(entry)
+    return f"<evidence>\n{_escaped(_compact(entries))}\n</evidence>"
 
 
 def encode_fenced(evidence: Sequence[Evidence]) -> str:
@@ -98,6 +101,18 @@ def _with_first_of_document(evidence: Sequence[Evidence]) -> Iterator[tuple[Evid
             yield item, firsts.setdefault(key, item)
         else:
             yield item, item
+
+
+def _escaped(written: str) -> str:
+    for mark in _MARKUP:
+        written = written.replace(mark, _code(mark))
+    if written.isascii():  # most often, and looking for the others takes longest
+        return written
+    return _UNSAFE.sub(lambda match: _code(match[0]), written)
+
+
+def _code(character: str) -> str:
+    return f"\\u{ord(character):04x}"
 
 
 def _one_line(name: str) -> str:
