@@ -14,7 +14,7 @@ from ragchat.json_search import first_json
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.stages import beside
-from ragchat_retrieval.tokens import count_tokens, counts_at_once
+from ragchat_retrieval.tokens import count_tokens, counts_at_once, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -105,7 +105,7 @@ class Batching:
         low, high = 1, len(items)
         middle, prompt = high, whole
         while low < high:
-            if self.count(prompt) <= self.max_prompt_tokens:
+            if within(prompt, self.max_prompt_tokens, self.count):
                 low = middle
             else:
                 high = middle - 1
