@@ -22,6 +22,7 @@ from ragchat_retrieval.telemetry import observer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ragchat_retrieval.merging import Ranking
     from ragchat_retrieval.ports import Store
@@ -327,10 +328,9 @@ async def carried(
         return await run.whole(name, work, count=count, facts=facts, content=content)
 
 
-@contextmanager
 def model_call(
     operation: Operation, model: str, *, items: int = 1, provider: str | None = None
-) -> Iterator[Meter]:
+) -> AbstractContextManager[Meter]:
     """Records a call of a model in the current run, and shows it to an observer in any case.
 
     Args:
@@ -341,8 +341,7 @@ def model_call(
     """
     run = current_run()
     record = TraceRecorder(observer=observer()) if run is None else run.record
-    with record.call(operation, model, items=items, provider=provider) as meter:
-        yield meter
+    return record.call(operation, model, items=items, provider=provider)
 
 
 async def gather(*works: Awaitable[Any]) -> list[Any]:
