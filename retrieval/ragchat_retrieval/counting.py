@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from itertools import accumulate, count
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +58,9 @@ _KINDS = bytes(
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_HALF + 1)], np.uint64)
 """What keeps the first bytes of a number, by how many."""
 
+_NO_KEY = np.array([(1 << 64) - 1], np.uint64)
+"""Both halves of what stands for chunks that are too long: no UTF-8 has such bytes."""
+
 # Odd numbers with bits all over, as multiplicative hashing wants (Knuth 6.4): 2^64 over the golden
 # ratio, and constants of splitmix64.
 _MIX_LOW, _MIX_HIGH, _MIX = (
@@ -66,18 +69,21 @@ _MIX_LOW, _MIX_HIGH, _MIX = (
 
 
 def counted(
-    texts: Sequence[str], spaced: Callable[[str], str], expand: Callable[[str], str]
+    texts: Sequence[str],
+    plain: Callable[[Sequence[str]], tuple[bytes, Sequence[int]]],
+    expand: Callable[[str], str],
 ) -> Sequence[Mapping[str, int]]:
     """Returns the terms of each text with their counts.
 
     Args:
         texts: In order.
-        spaced: Gives a text in its plain form: chunks with spaces between them. ``-``, ``.`` and
-            ``'`` only join what stands at both their sides.
+        plain: Gives texts in their plain form as UTF-8, with a space between two, and the bytes of
+            each: chunks with spaces between them. ``-``, ``.`` and ``'`` only join what stands at
+            both their sides.
         expand: Gives the terms of a chunk, parted by spaces.
     """
     chunks = _Chunks(expand, sum(map(len, texts)))
-    parts = [chunks.count([spaced(text).encode() for text in some]) for some in _batches(texts)]
+    parts = [chunks.count(*plain(some)) for some in _batches(texts)]
     if not parts:
         return []
     lengths, numbers, counts = map(np.concatenate, zip(*parts, strict=True))
@@ -111,89 +117,92 @@ class _Chunks:
         self._forget()
 
     def count(
-        self, texts: Sequence[bytes]
+        self, texts: bytes, sizes: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
         """Counts the terms of texts in their plain form.
+
+        Args:
+            texts: With a space between two.
+            sizes: Bytes of each.
 
         Returns:
             The distinct terms of each text; their numbers and counts, text after text.
         """
-        if len(self._bounds) > _KEPT_CHUNKS:
+        if max(len(self._codes) + len(self._others), len(self._bounds)) > _KEPT_CHUNKS:
             self._forget()
-        data = b"".join((b" ", b" ".join(texts), b" ", bytes(_KEY)))
+        data = b"".join((b" ", texts, b" ", bytes(_KEY)))
         starts, ends = _bounds(data[:-_KEY])
-        firsts = np.cumsum([1, *(len(text) + 1 for text in texts)])
-        inside = np.diff(np.searchsorted(starts, firsts))
-        owners = np.repeat(np.arange(len(texts), dtype=np.int64), inside)
-        terms, owners = self._terms(self._numbered(data, starts, ends), owners)
-        return _tallied(terms, owners, len(texts))
+        firsts = np.cumsum([1, *(size + 1 for size in sizes)])
+        inside = np.diff(starts.searchsorted(firsts))
+        owners = np.repeat(np.arange(len(sizes), dtype=np.int64) << _NUMBER_BITS, inside)
+        return _tallied(self._owned(self._coded(data, starts, ends), owners), len(sizes))
 
     def _forget(self) -> None:
         self._table = _Table(self._bits)
-        # The chunk of each entry of the table; entry 0 is none.
-        self._chunks = array("i", [-1])
+        self._table.find(_NO_KEY, _NO_KEY)
+        # What each entry of the table stands for: the number of the chunk's only term, −1 if it has
+        # none, and less for those of several (see `_owned`). Entries 0 and 1 are no chunks.
+        self._codes = array("i", [-1, -1])
         self._others: dict[bytes, int] = {}
-        # Where the terms of each chunk begin and, one further, end.
+        # Numbers of terms of chunks that have several, and where each of these begins and, one
+        # further, ends. The first is none, since numpy takes no view of an empty array.
+        self._several = array("i", [-1])
         self._bounds = array("q", [1])
-        # The first is none, since numpy takes no view of an empty array.
-        self._terms_of = array("i", [-1])
 
-    def _numbered(
+    def _coded(
         self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> NDArray[np.int32]:
-        """Returns the number of the chunk at each of these places."""
+        """Returns what the chunk at each of these places stands for."""
         sizes = ends - starts
-        found = np.full(len(starts), -1, np.int32)
-        short = np.flatnonzero(sizes <= _KEY)
-        found[short] = self._tabled(data, starts[short], sizes[short])
-        rest = np.flatnonzero(found < 0)
-        bounds = zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
+        # The eight bytes from each place on, as a number.
+        numbers: Keys = np.ndarray((len(data) - _HALF + 1,), "<u8", data, strides=(1,))
+        low, high = numbers[starts], numbers[starts + _HALF]
+        low &= _MASKS.take(sizes, mode="clip")
+        high &= _MASKS.take(sizes - _HALF, mode="clip")
+        long = np.flatnonzero(sizes > _KEY)
+        low[long] = high[long] = _NO_KEY
+        entries = self._table.find(low, high)
+        self._codes.extend(self._added(self._table.keys(len(self._codes))))
+        codes = np.frombuffer(self._codes, np.int32).take(entries)
+        rest = np.flatnonzero(entries <= 1)
+        bounds = zip(starts.take(rest).tolist(), ends.take(rest).tolist(), strict=True)
         chunks = [data[start:end] for start, end in bounds]
         new = [chunk for chunk in dict.fromkeys(chunks) if chunk not in self._others]
         self._others.update(zip(new, self._added(new), strict=True))
-        found[rest] = [self._others[chunk] for chunk in chunks]
+        codes[rest] = [self._others[chunk] for chunk in chunks]
         for chunk in new:
             if len(chunk) > _KEPT_LENGTH:
                 del self._others[chunk]
-        return found
+        return codes
 
-    def _tabled(
-        self, data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
-        """Returns the numbers of chunks that are short enough, −1 where the table has no place."""
-        # The eight bytes from each place on, as a number.
-        numbers: Keys = np.ndarray((len(data) - _HALF + 1,), "<u8", data, strides=(1,))
-        low = numbers[starts] & _MASKS[np.minimum(sizes, _HALF)]
-        high = numbers[starts + _HALF] & _MASKS[np.maximum(sizes - _HALF, 0)]
-        entries = self._table.find(low, high)
-        self._chunks.extend(self._added(self._table.keys(len(self._chunks))))
-        return np.frombuffer(self._chunks, np.int32)[entries]
+    def _added(self, chunks: Sequence[bytes]) -> list[int]:
+        """Takes in chunks that are new, and returns what they stand for."""
+        number = self.names.__getitem__
+        codes = []
+        for terms in map(self._expand, b" ".join(chunks).decode().split()):
+            if " " in terms:
+                codes.append(-1 - len(self._bounds))
+                self._several.extend(map(number, terms.split()))
+                self._bounds.append(len(self._several))
+            else:
+                codes.append(number(terms) if terms else -1)
+        return codes
 
-    def _added(self, chunks: Sequence[bytes]) -> range:
-        """Takes in chunks that are new, and returns their numbers."""
-        terms = list(map(self._expand, b" ".join(chunks).decode().split()))
-        self._terms_of.extend(map(self.names.__getitem__, " ".join(terms).split()))
-        sizes = (len(each.split()) if " " in each else bool(each) for each in terms)
-        first = len(self._bounds) - 1
-        self._bounds.extend(accumulate(sizes, initial=self._bounds.pop()))
-        return range(first, first + len(terms))
-
-    def _terms(
-        self, chunks: NDArray[np.int32], owners: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the numbers of the chunks' terms and the owners of these, in no order."""
+    def _owned(self, codes: NDArray[np.int32], owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the numbers of the chunks' terms, each with its owner, in no order."""
+        one, several = np.flatnonzero(codes >= 0), np.flatnonzero(codes < -1)
+        which = -2 - codes.take(several)
         bounds = np.frombuffer(self._bounds, np.int64)
-        terms = np.frombuffer(self._terms_of, np.int32)
-        firsts = bounds[chunks]
-        sizes = bounds[chunks + 1] - firsts
-        # Most chunks have one term or none.
-        some, many = np.flatnonzero(sizes), np.flatnonzero(sizes > 1)
-        more = sizes[many] - 1
-        skipped = np.cumsum(more) - more
-        others = np.repeat(firsts[many] + 1 - skipped, more) + np.arange(more.sum())
-        return (
-            np.concatenate([terms[firsts[some]], terms[others]]).astype(np.int64),
-            np.concatenate([owners[some], np.repeat(owners[many], more)]),
+        firsts = bounds.take(which)
+        sizes = bounds.take(which + 1) - firsts
+        skipped = np.cumsum(sizes) - sizes
+        at = np.repeat(firsts - skipped, sizes) + np.arange(sizes.sum())
+        return np.concatenate(
+            [
+                owners.take(one) | codes.take(one),
+                np.repeat(owners.take(several), sizes)
+                | np.frombuffer(self._several, np.int32).take(at),
+            ]
         )
 
 
@@ -216,7 +225,7 @@ class _Table:
         self._high = room((1 + (1 << bits),), np.uint64)
         self._low[0] = self._high[0] = 0
 
-    def find(self, low: Keys, high: Keys) -> NDArray[np.int32]:
+    def find(self, low: Keys, high: Keys) -> NDArray[np.int64]:
         """Returns the entry of each key; a new key becomes one.
 
         Args:
@@ -226,24 +235,35 @@ class _Table:
         Returns:
             0 for a key that found too many places taken by others.
         """
-        found = np.zeros(len(low), np.int32)
-        waiting = np.arange(len(low))
         mixed = ((low * _MIX_LOW) ^ (high * _MIX_HIGH)) * _MIX
         places = (mixed >> np.uint64(64 - self._bits)).astype(np.int64)
-        for _ in range(_TRIES):
-            entries = self._entries[places]
-            free = np.flatnonzero(entries == 0)
-            if len(free):
-                self._take(places[free], low[free], high[free])
-                entries[free] = self._entries[places[free]]
-            same = (self._low[entries] == low) & (self._high[entries] == high)
-            found[waiting[same]] = entries[same]
-            left = np.flatnonzero(~same)
-            if not len(left):
+        found, left = self._looked_up(places, low, high)
+        waiting = left
+        for _ in range(1, _TRIES):
+            if not len(waiting):
                 break
-            waiting, low, high = waiting[left], low[left], high[left]
-            places = (places[left] + 1) & (len(self._entries) - 1)
+            places = (places.take(left) + 1) & (len(self._entries) - 1)
+            low, high = low.take(left), high.take(left)
+            entries, left = self._looked_up(places, low, high)
+            found[waiting] = entries
+            waiting = waiting.take(left)
         return found
+
+    def _looked_up(
+        self, places: NDArray[np.int64], low: Keys, high: Keys
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the entries at places, which new keys take; 0 where another key has the place.
+
+        With them comes where that is so.
+        """
+        entries = self._entries.take(places).astype(np.int64)
+        free = np.flatnonzero(entries == 0)
+        if len(free):
+            self._take(places.take(free), low.take(free), high.take(free))
+            entries[free] = self._entries.take(places.take(free))
+        left = np.flatnonzero((self._low.take(entries) != low) | (self._high.take(entries) != high))
+        entries[left] = 0
+        return entries, left
 
     def keys(self, start: int) -> list[bytes]:
         """Returns the keys of all entries from `start` on, without the zeros at their ends."""
@@ -276,10 +296,10 @@ def _bounds(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _tallied(
-    terms: NDArray[np.int64], owners: NDArray[np.int64], texts: int
+    owned: NDArray[np.int64], texts: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Counts numbered terms by the texts that they stand in."""
-    distinct, counts = np.unique(owners << _NUMBER_BITS | terms, return_counts=True)
+    distinct, counts = np.unique(owned, return_counts=True)
     lengths = np.bincount(distinct >> _NUMBER_BITS, minlength=texts).astype(np.int64)
     numbers = (distinct & ((1 << _NUMBER_BITS) - 1)).astype(np.int32)
     return lengths, numbers, counts.astype(np.int32)

@@ -85,8 +85,9 @@ _WORDS = r"{0}(?:[-.']{0})*(?:(?:\+\+|\#)(?!{0}))?"
 _TOKEN = re.compile(rf"[{_PAIRED}]+|{_WORDS.format(_WORD)}")
 _ASCII_TOKEN = re.compile(_WORDS.format("[a-z0-9_]+"))
 _ASCII_TABLE = "".join(c if c.isalnum() or c in "-.'+#_" else " " for c in map(chr, range(128)))
+_ASCII_BYTES = bytes(range(256)).lower().translate(_ASCII_TABLE.encode() + bytes(range(128, 256)))
 _PAIRED_RUN = re.compile(rf"[{_PAIRED}]+")
-_PARTS = re.compile(r"[-._']+")
+_JOINED = "-._'"
 _DIGIT = re.compile(r"[0-9]")  # of other scripts, `_Letters` leaves none
 _IDENTIFIER = re.compile(r"[0-9_.+#]")
 _CLITICS = frozenset({"s", "d", "m", "ll", "re", "ve"})
@@ -251,7 +252,7 @@ class Analyzer:
             return [self.counts(text) for text in texts]
         # Many texts would drive everything else from the cache, and repeat their own chunks anyway.
         many = len(texts) > _MANY
-        return counted(texts, self._spaced, self._expand if many else self._terms.__getitem__)
+        return counted(texts, self._plain, self._expand if many else self._terms.__getitem__)
 
     def _chunks(self, text: str) -> list[str]:
         """Splits a text where no token can reach across; the tokens of each chunk are cached."""
@@ -269,21 +270,31 @@ class Analyzer:
         # Folding case can leave characters apart that belong together.
         return unicodedata.normalize("NFKC", text).translate(self._letters)
 
+    def _plain(self, texts: Sequence[str]) -> tuple[bytes, list[int]]:
+        """Returns texts in their plain form as UTF-8, parted by spaces, and the bytes of each."""
+        spaced = [text if text.isascii() else self._spaced(text) for text in texts]
+        sizes = [len(text) if text.isascii() else len(text.encode()) for text in spaced]
+        return "\n".join(spaced).encode().translate(_ASCII_BYTES), sizes
+
     def _expand(self, chunk: str) -> str:
         """Returns the terms of a chunk, parted by spaces; so do those that follow."""
-        if not chunk.isascii():
-            return " ".join(map(self._token, _TOKEN.findall(chunk)))
-        if chunk.isalnum():
+        ascii_only = chunk.isascii()
+        if ascii_only and chunk.isalnum():
             return self._word(chunk)
-        return " ".join(map(self._token, _ASCII_TOKEN.findall(chunk)))
+        tokens = (_ASCII_TOKEN if ascii_only else _TOKEN).findall(chunk)
+        return self._token(tokens[0]) if len(tokens) == 1 else " ".join(map(self._token, tokens))
 
     def _token(self, token: str) -> str:
         if not token.isascii() and _PAIRED_RUN.fullmatch(token):
             return token if len(token) == 1 else " ".join(map(str.__add__, token, token[1:]))
-        token = token.removesuffix("'s")
-        if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
-            return self._apostrophe(token.split("'"))
-        parts = [part for part in _PARTS.split(token.rstrip("+#")) if part]
+        if "'" in token:
+            token = token.removesuffix("'s")
+            if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
+                return self._apostrophe(token.split("'"))
+        spaced = token.rstrip("+#")
+        for joiner in _JOINED:
+            spaced = spaced.replace(joiner, " ")
+        parts = spaced.split()
         terms = " ".join(map(self._words.__getitem__, parts))
         if parts and token != parts[0] and _IDENTIFIER.search(token):
             return f"{token[:MAX_TERM]} {terms}"
@@ -302,7 +313,8 @@ class Analyzer:
         if word in self._stops:
             return ""
         # Porter leaves words of two letters alone; Snowball's version of it would make "os" an "o".
-        if self._stemmer is not None and len(word) > _SHORT and not _DIGIT.search(word):
+        digits = not word.isalpha() and _DIGIT.search(word)
+        if self._stemmer is not None and len(word) > _SHORT and not digits:
             with self._lock:  # a stemmer works in a buffer of its own
                 word = self._stemmer.stemWord(word)
         if not self._fold_first:
