@@ -6,6 +6,7 @@ For stores with a row per passage: labels equal to the document's are kept once,
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragchat_retrieval.metadata import are_same, decode, encode
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.metadata import Metadata
     from ragchat_retrieval.values import Document, Passage
+
+
+_SHORT, _REMEMBERED = 500, 256
+"""Metadata texts of so many characters are remembered from one reading to the next: so many."""
 
 
 class Labels(NamedTuple):
@@ -37,8 +42,14 @@ class MetadataMemo:
         """Returns the metadata that a text encodes."""
         known = self._known.get(text)
         if known is None:
-            known = self._known[text] = decode(text)
+            known = _decoded(text) if len(text) <= _SHORT else decode(text)
+            self._known[text] = known
         return known
+
+
+@lru_cache(_REMEMBERED)
+def _decoded(text: str) -> Metadata:
+    return decode(text)
 
 
 def inherit(labels: Labels, own: str | None, memo: MetadataMemo) -> Labels:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,11 +74,17 @@ def read_state(connection: sqlite3.Connection, corpus: str) -> CorpusState | Non
     ).fetchone()
     if row is None:
         return None
-    key, uuid, revision, stamp, analyzer, model, dimension, documents, passages, vectors = row
+    return _state(corpus, row)
+
+
+@lru_cache
+def _state(corpus: str, row: tuple[Any, ...]) -> CorpusState:
+    """Returns the state that a row tells; who searches mostly reads what the last one did."""
+    key, uuid, revision, stamp, analyzer, model, dimension, *counts = row
     identity = (
         None if analyzer is None else Identity(analyzer=analyzer, model=model, dimension=dimension)
     )
-    return CorpusState(key, corpus, uuid, revision, stamp, identity, documents, passages, vectors)
+    return CorpusState(key, corpus, uuid, revision, stamp, identity, *counts)
 
 
 def first_revision(connection: sqlite3.Connection) -> int:
@@ -201,17 +208,15 @@ def passages(
         scope: What the caller may see.
         near: Arrays of the corpus, of any time, that spare the index of ids for what they know.
     """
-    ids = [i for i in dict.fromkeys(wanted) if is_storable(i)]
+    ids = list(dict.fromkeys(wanted))
     rows = [] if near is None else _by_key(connection, corpus, ids, near)
     known = {row[1] for row in rows}
-    for marks, part in batches([i for i in ids if i not in known]):
+    for marks, part in batches([i for i in ids if i not in known and is_storable(i)]):
         query = f"SELECT {PASSAGE} FROM passages WHERE corpus = ? AND id IN ({marks})"  # noqa: S608 - constants, placeholders
         rows.extend(connection.execute(query, (corpus, *part)).fetchall())
-    found = {
-        passage.id: passage
-        for passage in read_passages(connection, rows, MetadataMemo())
-        if scope.matches_passage(passage)
-    }
+    read = read_passages(connection, rows, MetadataMemo())
+    shown = filter(scope.matches_passage, read) if scope else read
+    found = {passage.id: passage for passage in shown}
     return {i: found[i] for i in ids if i in found}
 
 
