@@ -117,13 +117,17 @@ class Order(Sequence[Fused]):
     Args:
         ids: Passage ids, each once.
         fused: Looks a passage up by its id.
+        scores: Fused scores by id, of these passages and maybe others.
     """
 
-    __slots__ = ("fused", "ids")
+    __slots__ = ("fused", "ids", "scores")
 
-    def __init__(self, ids: Sequence[str], fused: Callable[[str], Fused]) -> None:
+    def __init__(
+        self, ids: Sequence[str], fused: Callable[[str], Fused], scores: Mapping[str, float]
+    ) -> None:
         self.ids = ids
         self.fused = fused
+        self.scores = scores
 
     @classmethod
     def of(cls, fused: Sequence[Fused]) -> Order:
@@ -131,7 +135,8 @@ class Order(Sequence[Fused]):
         if isinstance(fused, Order):
             return fused
         known = {item.passage_id: item for item in reversed(fused)}
-        return cls([item.passage_id for item in fused], known.__getitem__)
+        scores = {id_: item.score for id_, item in known.items()}
+        return cls([item.passage_id for item in fused], known.__getitem__, scores)
 
     @overload
     def __getitem__(self, index: int) -> Fused: ...
@@ -140,7 +145,7 @@ class Order(Sequence[Fused]):
     def __getitem__(self, index: int | slice) -> Fused | Order:
         """Returns a passage, or the order of a slice."""
         if isinstance(index, slice):
-            return Order(self.ids[index], self.fused)
+            return Order(self.ids[index], self.fused, self.scores)
         return self.fused(self.ids[index])
 
     def __iter__(self) -> Iterator[Fused]:
@@ -313,7 +318,7 @@ def fuse_orders(orders: Sequence[Order]) -> Order:
     for order in reversed(orders):
         owners |= dict.fromkeys(order.ids, order)
     scores = fuse_wordings([order.ids for order in orders])
-    return Order(list(scores), lambda id_: owners[id_].fused(id_).rescored(scores[id_]))
+    return Order(list(scores), lambda id_: owners[id_].fused(id_).rescored(scores[id_]), scores)
 
 
 def fuse_candidates(
@@ -354,7 +359,7 @@ def _ordered(
         keyword, vector, title = lexical.get(id_, 0.0), semantic.get(id_, 0.0), named.get(id_, 0.0)
         return Fused(id_, scores[id_], keyword, vector, title)
 
-    return Order(_best_first(scores), fused)
+    return Order(_best_first(scores), fused, scores)
 
 
 def _best_first(scores: Mapping[str, float]) -> list[str]:

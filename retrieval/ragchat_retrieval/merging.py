@@ -62,7 +62,7 @@ def ranked(
             for id_ in fused.ids
             if matches.get(id_, 0.0) > 0.0 or cosines.get(id_, -1.0) >= min_similarity
         ]
-        fused = Order(kept, fused.fused)
+        fused = Order(kept, fused.fused, fused.scores)
     return Ranking(query, fused, keyword, vector, titles)
 
 

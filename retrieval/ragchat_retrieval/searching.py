@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragchat_retrieval.fusion import Fused, Fusion, Order
+    from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.options import SearchOptions
     from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, Identity, Store
@@ -136,16 +136,16 @@ class Searcher:
                 run.record.degrade("keyword", f"the store {self.store.name} has no keyword lane")
         return embedder
 
-    async def _read(self, ranking: Ranking, depth: int | None) -> list[tuple[Fused, Passage]]:
+    async def _read(self, ranking: Ranking, depth: int | None) -> list[Passage]:
         """Fetches the best passages of a ranking, checking each against filter and scope."""
-        query, fused = ranking.query, ranking.fused
+        query, ids = ranking.query, ranking.ids
         bounds = query.filter & query.scope
-        read: list[tuple[Fused, Passage]] = []
+        read: list[Passage] = []
         position = 0
-        while position < len(fused) and (depth is None or len(read) < depth):
-            batch = fused[position : None if depth is None else position + depth - len(read)]
+        while position < len(ids) and (depth is None or len(read) < depth):
+            batch = ids[position : None if depth is None else position + depth - len(read)]
             known = ranking.passages
-            if missing := [id_ for id_ in batch.ids if id_ not in known]:
+            if missing := [id_ for id_ in batch if id_ not in known]:
                 known = {**known, **await self.store.get(missing, scope=query.scope)}
             read += await beside(len(batch) > MANY, _checked, batch, known, bounds)
             position += len(batch)
@@ -274,17 +274,15 @@ def covered(passages: Sequence[Passage], text: str) -> Span | None:
     return Span(spans[0].start, max(span.end for span in spans))
 
 
-def _checked(
-    batch: Order, known: Mapping[str, Passage], bounds: Filter
-) -> list[tuple[Fused, Passage]]:
-    """Returns what was found with its passages, without what a writer has removed meanwhile.
+def _checked(ids: Sequence[str], known: Mapping[str, Passage], bounds: Filter) -> list[Passage]:
+    """Returns the passages that were found, without what a writer has removed meanwhile.
 
     Raises:
         ScopeViolation: A passage lies outside filter or scope.
     """
-    found = [(batch.fused(id_), known[id_]) for id_ in batch.ids if id_ in known]
+    found = [known[id_] for id_ in ids if id_ in known]
     if bounds:
-        for _, passage in found:
+        for passage in found:
             if not bounds.matches_passage(passage):
                 raise ScopeViolation(passage.id)
     return found
@@ -292,19 +290,19 @@ def _checked(
 
 def _candidates(
     ranking: Ranking,
-    passages: Sequence[tuple[Fused, Passage]],
+    passages: Sequence[Passage],
     explain: bool,  # noqa: FBT001 - handed on by position
 ) -> list[Candidate]:
-    why: Sequence[Explanation | None] = [None] * len(passages)
-    if explain:
-        why = _explanations(ranking, passages)
+    scores = ranking.fused.scores
+    if not explain:
+        return [Candidate(passage, scores[passage.id]) for passage in passages]
     return [
-        Candidate(passage, item.score, explain=explanation)
-        for (item, passage), explanation in zip(passages, why, strict=True)
+        Candidate(passage, scores[passage.id], explain=explanation)
+        for passage, explanation in zip(passages, _explanations(ranking, passages), strict=True)
     ]
 
 
-def _explanations(ranking: Ranking, passages: Sequence[tuple[Fused, Passage]]) -> list[Explanation]:
+def _explanations(ranking: Ranking, passages: Sequence[Passage]) -> list[Explanation]:
     asked = set(_WORDS.terms(ranking.query.text))
     ranks = {id_: rank for rank, id_ in enumerate(ranking.ids, start=1)}
     keyword, vector = (
@@ -312,7 +310,8 @@ def _explanations(ranking: Ranking, passages: Sequence[tuple[Fused, Passage]]) -
         for lane in (ranking.keyword, ranking.vector)
     )
     result = []
-    for item, passage in passages:
+    for passage in passages:
+        item = ranking.fused.fused(passage.id)
         words = meaning = None
         if keyword is not None:
             shared = asked & set(_WORDS.terms(indexed_text(passage)))
