@@ -33,7 +33,7 @@ async def test_a_closed_store_leaves_no_connection_open(open_opensearch: Open) -
     """Closing closes the connections of every loop, on that loop."""
     store = open_opensearch()
     await put(store, revision("a", "one"))
-    ((client, _),) = store._shared.engine._clients._own.values()
+    ((client, _),) = store._shared.engine._clients._clients._kept.values()
     session = client.transport.connection_pool.connections[0].session
     (connections,) = session.connector._conns.values()
     transports = [protocol.transport for protocol, _ in connections]
@@ -98,7 +98,7 @@ async def test_connections_of_a_loop_in_another_thread_are_closed_there(
 
     async def inside() -> bool:
         await store.corpora()
-        client, _ = store._shared.engine._clients._own[asyncio.get_running_loop()]
+        client, _ = store._shared.engine._clients._clients._kept[asyncio.get_running_loop()]
         session = client.transport.connection_pool.connections[0].session
         here.call_soon_threadsafe(opened.set)
         await asyncio.to_thread(closed.wait)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import importlib
 import json
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ragchat_retrieval.errors import StoreUnavailable
+from ragchat_retrieval.stores.loop_clients import LoopClients
 from ragchat_retrieval.stores.manifest import Gone
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _SERVER = 500
 
 
 class Clients:
-    """One client per event loop, because a client's connections belong to one.
+    """The client of the event loop that calls.
 
     Args:
         options: For `chromadb.AsyncHttpClient`.
@@ -31,21 +30,11 @@ class Clients:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
-        self._own: dict[asyncio.AbstractEventLoop, _Own] = {}
-        self._lock = threading.Lock()
+        self._clients = LoopClients(_Own, _Own.aclose)
 
     async def aclose(self) -> None:
         """Closes the connections of every loop that still runs."""
-        here = asyncio.get_running_loop()
-        with self._lock:
-            own, self._own = self._own, {}
-        for loop, kept in own.items():
-            with contextlib.suppress(Exception):  # there is nothing left to do about it
-                if loop is here:
-                    await kept.aclose()
-                elif loop.is_running():
-                    closing = asyncio.run_coroutine_threadsafe(kept.aclose(), loop)
-                    await asyncio.wrap_future(closing)
+        await self._clients.aclose()
 
     async def of_collection(self, name: str, method: str, **given: Any) -> Any:  # noqa: ANN401 - as the client's methods
         """Calls a method of a collection; the errors are those of `call`."""
@@ -59,15 +48,9 @@ class Clients:
             Gone: There is no such collection.
             StoreUnavailable: Chroma failed or was not reached; the message holds no content.
         """
-        client = await self._of_loop().client(self._options)
+        own = await self._clients.get()
+        client = await own.client(self._options)
         return await _safely(getattr(client, method), *args, **given)
-
-    def _of_loop(self) -> _Own:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            for known in [known for known in self._own if known.is_closed()]:
-                del self._own[known]
-            return self._own.setdefault(loop, _Own())
 
 
 class _Own:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import threading
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,11 +13,12 @@ from opensearchpy.exceptions import OpenSearchException
 from opensearchpy.helpers import async_streaming_bulk
 
 from ragchat_retrieval.errors import StoreUnavailable
+from ragchat_retrieval.stores.loop_clients import LoopClients
 from ragchat_retrieval.stores.manifest import Gone
 from ragchat_retrieval.stores.opensearch.store import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 TIMEOUT = 30.0
 """Seconds for one request."""
@@ -30,7 +30,6 @@ REQUEST = 8_000_000
 """Bytes of one bulk request; OpenSearch takes 100 MB."""
 
 _LARGE = 2**20  # bytes, from which aiohttp warns
-_PATIENCE = 5.0  # seconds
 _TRIES = 4
 _NOT_FOUND = 404
 _TOO_MANY = 429
@@ -42,10 +41,7 @@ _T = TypeVar("_T")
 
 
 class Clients:
-    """One client per event loop, because a client's connections belong to one.
-
-    Each is closed on its loop: by `aclose`, or when the loop shuts down its asynchronous
-    generators, as `asyncio.run` does before a loop ends.
+    """The client of the event loop that calls.
 
     Args:
         hosts: Where the nodes are.
@@ -59,8 +55,7 @@ class Clients:
         self._hosts = [*hosts]
         self._given = given
         self._options = {"timeout": TIMEOUT, "connection_class": _Connection, **options}
-        self._own: dict[asyncio.AbstractEventLoop, tuple[AsyncOpenSearch, _Lifetime]] = {}
-        self._lock = threading.Lock()
+        self._clients = LoopClients(self._made, _close)
 
     async def call(self, method: str, **given: Any) -> Any:  # noqa: ANN401 - what the client's methods return
         """Calls a method of the client, such as ``indices.create``.
@@ -70,7 +65,7 @@ class Clients:
             FileExistsError: There is such an index already.
             StoreUnavailable: OpenSearch failed or was not reached; the message holds no content.
         """
-        client = self._given or await self._of_loop()
+        client = self._given or await self._clients.get()
         try:
             return await attrgetter(method)(client)(**given)
         except OpenSearchException as error:
@@ -83,7 +78,7 @@ class Clients:
             Gone: There is no such index.
             StoreUnavailable: A document was not written; those before it may be.
         """
-        client = self._given or await self._of_loop()
+        client = self._given or await self._clients.get()
         answers = async_streaming_bulk(
             _Bulk(client),
             actions,
@@ -107,29 +102,10 @@ class Clients:
 
     async def aclose(self) -> None:
         """Closes what was made here."""
-        here = asyncio.get_running_loop()
-        with self._lock:
-            own, self._own = self._own, {}
-        for loop, (_, lifetime) in own.items():
-            if loop is here:
-                await lifetime.aclose()
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(lifetime.aclose(), loop)
-                # A loop that ends meanwhile closes its client itself, and may never answer.
-                await asyncio.wait({asyncio.wrap_future(closing)}, timeout=_PATIENCE)
+        await self._clients.aclose()
 
-    async def _of_loop(self) -> AsyncOpenSearch:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            for known in [known for known in self._own if known.is_closed()]:
-                del self._own[known]
-            if loop in self._own:
-                return self._own[loop][0]
-            client = AsyncOpenSearch(self._hosts, **self._options)
-            lifetime = _closing(client)
-            self._own[loop] = client, lifetime
-        await anext(lifetime)  # from now on the loop knows of it
-        return client
+    def _made(self) -> AsyncOpenSearch:
+        return AsyncOpenSearch(self._hosts, **self._options)
 
 
 class _Bulk:
@@ -174,19 +150,12 @@ class _Connection(AIOHttpConnection):
         return await super().perform_request(method, url, params, body, timeout, ignore, headers)
 
 
-if TYPE_CHECKING:
-    _Lifetime = AsyncGenerator[None, None]
-
-
-async def _closing(client: AsyncOpenSearch) -> AsyncGenerator[None, None]:
-    try:
-        yield
-    finally:
-        pool = client.transport.connection_pool
-        await client.close()
-        for connection in getattr(pool, "orig_connections", ()):
-            await connection.close()  # the client forgets those that failed
-        await asyncio.sleep(0)  # connections are closed in the next turn of the loop
+async def _close(client: AsyncOpenSearch) -> None:
+    pool = client.transport.connection_pool
+    await client.close()
+    for connection in getattr(pool, "orig_connections", ()):
+        await connection.close()  # the client forgets those that failed
+    await asyncio.sleep(0)  # connections are closed in the next turn of the loop
 
 
 def part_of(answer: object, path: str, kind: type[_T]) -> _T:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +11,7 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from ragchat_retrieval.errors import StoreUnavailable
+from ragchat_retrieval.stores.loop_clients import LoopClients
 from ragchat_retrieval.stores.manifest import Gone
 from ragchat_retrieval.stores.qdrant.store import NAME
 
@@ -27,7 +26,7 @@ _SERVER = 500
 
 
 class Clients:
-    """One client per event loop, because a client's connections belong to one.
+    """The client of the event loop that calls.
 
     Args:
         url: Where Qdrant is, or ``:memory:``.
@@ -41,7 +40,7 @@ class Clients:
         self._url = url
         self._options = options
         self._one = AsyncQdrantClient(MEMORY) if url == MEMORY else given
-        self._own: dict[asyncio.AbstractEventLoop, AsyncQdrantClient] = {}
+        self._clients = LoopClients(self._made, AsyncQdrantClient.close)
         self._lock = threading.RLock()
 
     @property
@@ -58,7 +57,7 @@ class Clients:
             FileExistsError: There is such a collection already.
             StoreUnavailable: Qdrant failed or was not reached; the message holds no content.
         """
-        client = self._one or self._of_loop()
+        client = self._one or await self._clients.get()
         try:
             if not self.is_local:
                 return await getattr(client, method)(*args, **kwargs)
@@ -78,26 +77,10 @@ class Clients:
 
     async def aclose(self) -> None:
         """Closes what was made here."""
-        here = asyncio.get_running_loop()
-        own, self._own = self._own, {}
-        for loop, client in own.items():
-            with contextlib.suppress(Exception):  # there is nothing left to do about it
-                if loop is here:
-                    await client.close()
-                elif loop.is_running():
-                    closing = asyncio.run_coroutine_threadsafe(client.close(), loop)
-                    await asyncio.wrap_future(closing)
+        await self._clients.aclose()
 
-    def _of_loop(self) -> AsyncQdrantClient:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            for known in [known for known in self._own if known.is_closed()]:
-                del self._own[known]
-            if loop not in self._own:
-                self._own[loop] = AsyncQdrantClient(
-                    url=self._url, check_compatibility=False, **self._options
-                )
-            return self._own[loop]
+    def _made(self) -> AsyncQdrantClient:
+        return AsyncQdrantClient(url=self._url, check_compatibility=False, **self._options)
 
 
 def _translated(error: Exception, method: str) -> Exception:
