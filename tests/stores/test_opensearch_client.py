@@ -275,13 +275,19 @@ async def test_what_another_server_answers_is_an_error_of_ours(
         await store.aclose()
 
 
-@pytest.mark.parametrize("said", ["{}", "[]", '"secret"', '{"items": ["secret"]}'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("{}", "[]", '"secret"', '{"items": ["secret"]}', '{"items": []}'),
+        '{"items": [{"index": {"status": 201}}]}',
+    ],
+)
 async def test_a_write_that_another_server_takes_is_an_error_of_ours(
     stranger: Stranger, said: str
 ) -> None:
-    """An answer without a word of the documents does not pass for their being written."""
+    """An answer without a word of each document does not pass for their being written."""
     async with stranger("200 OK", said) as (url, _):
         clients = OpenSearchStore(url)._shared.engine._clients
         with pytest.raises(StoreUnavailable, match="answered as no OpenSearch does"):
-            await clients.bulk("any", [{"_id": "a"}])
+            await clients.bulk("any", [{"_id": "a"}, {"_id": "b"}])
         await clients.aclose()

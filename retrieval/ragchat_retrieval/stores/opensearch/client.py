@@ -18,7 +18,7 @@ from ragchat_retrieval.stores.manifest import Gone
 from ragchat_retrieval.stores.opensearch.store import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 TIMEOUT = 30.0
 """Seconds for one request."""
@@ -76,29 +76,40 @@ class Clients:
 
         Raises:
             Gone: There is no such index.
-            StoreUnavailable: A document was not written; those before it may be.
+            StoreUnavailable: A document was not written, or the answer does not tell of it; those
+                before it may be.
         """
         client = self._given or await self._clients.get()
+        untold = 0
+
+        def counted() -> Iterator[Mapping[str, Any]]:
+            nonlocal untold
+            for action in actions:
+                untold += 1
+                yield action
+
         answers = async_streaming_bulk(
             _Bulk(client),
-            actions,
+            counted(),
             chunk_size=CHUNK,
             max_chunk_bytes=REQUEST,
             raise_on_error=False,
             max_retries=_TRIES - 1,
             initial_backoff=0.5,
-            yield_ok=False,
             index=index,
             require_alias=True,  # else a write to an index that is gone would make one
         )
         try:
             async with contextlib.aclosing(answers):
                 async for _, answer in answers:
+                    untold -= 1
                     (item,) = answer.values()
                     if "error" in item:  # an unknown id is none, when documents are removed
                         raise refused("bulk", item)
         except OpenSearchException as error:
             raise _translated(error, "bulk") from None
+        if untold:
+            raise _foreign()
 
     async def aclose(self) -> None:
         """Closes what was made here."""
