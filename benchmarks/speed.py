@@ -5,7 +5,9 @@
 The folder holds ``passages-SIZE.json`` (texts), ``vectors-SIZE.npy`` (float32 [n, d], normalised),
 ``queries.json`` and ``qvectors.npy``. The searches run in turn with the bare operation that they
 are compared with, so that other work on the machine hits all alike; figures are medians. The bare
-matrix product is over the store's own vectors.
+matrix product is over the store's own vectors. A lane gives ids and scores; `vector search` and
+`hybrid search` are whole searches of an index, which embed the question and read the passages, by
+vectors alone and by both lanes.
 With bm25s installed its numpy scoring is measured too, and writing is compared with the floor: what
 it takes bm25s to tokenise and index the texts, and numpy to keep the vectors. Floor and stores take
 turns, `--writes` times, with the first 10,000 passages and then with all; by processor time too,
@@ -31,6 +33,7 @@ import numpy as np
 
 import ragchat
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 
 if TYPE_CHECKING:
@@ -235,6 +238,9 @@ async def lanes(name: str, store: Store, data: dict[str, Any], rounds: int) -> N
     def vector(chosen: Filter) -> Work:
         return lambda n: store.search_vector(queries[n], TOP, filter=chosen, scope=EVERYTHING)
 
+    def search(fusion: Weighted | None) -> Work:
+        return lambda n: index.search(questions[n], top_k=TOP, candidates=TOP, fusion=fusion)
+
     works = {"keyword lane": keyword(EVERYTHING)}
     if data["bm25s"] is not None:
         works = {"bm25s (numpy)": data["bm25s"], **works}
@@ -244,7 +250,8 @@ async def lanes(name: str, store: Store, data: dict[str, Any], rounds: int) -> N
     works = {
         "matrix product and argpartition": bare_vector(blocks_of(store), queries),
         "vector lane": vector(EVERYTHING),
-        "hybrid search": lambda n: index.search(questions[n], top_k=TOP, candidates=TOP),
+        "vector search": search(Weighted(keyword=0.0)),
+        "hybrid search": search(None),
     }
     for label, key in SELECTIVITY.items():
         works[f"vector lane, {label}"] = vector(Filter(ragchat.Eq(key, value=True)))
@@ -285,7 +292,7 @@ async def main() -> None:
         await store.search_text({"python": 1.0}, TOP, filter=EVERYTHING, scope=EVERYTHING)
         print(f"\nsqlite: opened and searched in {(time.perf_counter() - began) * 1e3:.0f} ms")
         await store.aclose()
-    for size in sorted({min(SOME, len(texts)), len(texts)}):
+    for size in sorted({min(SOME, len(texts)), len(texts)} if args.writes else ()):
         await writes(data, size, args.writes)
 
 
