@@ -132,11 +132,7 @@ class HybridIndex:
         await check_scope(self.store, documents, known, bounds)
         fresh = await asyncio.to_thread(changed, documents, known, cutter.name)
         made = await revise(
-            fresh,
-            splitter=cutter,
-            analyzer=self.analyzer,
-            embedder=self.embedder,
-            on_progress=tell,
+            fresh, splitter=cutter, analyzer=self.analyzer, embedder=self.embedder, on_progress=tell
         )
         if made.revisions:
             await self.store.replace(made.revisions, identity=self.identity, scope=bounds)

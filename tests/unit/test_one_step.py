@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from threading import Thread
+from threading import Event, Thread, get_ident
 
 import pytest
 
 from ragchat_retrieval.chunking import WholeText
 from ragchat_retrieval.embedders import HashingEmbedder
+from ragchat_retrieval.engine import Snapshot
 from ragchat_retrieval.errors import ScopeViolation
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.policy import Policy
+from ragchat_retrieval.stores import questions
 from ragchat_retrieval.stores.memory import MemoryStore
+from ragchat_retrieval.stores.questions import WordRows
 from ragchat_retrieval.stores.sqlite import SQLiteStore
 from ragchat_retrieval.values import Document, Query
+
+GUARD = 60
+"""Seconds after which a test that waits has failed."""
 
 
 class Counting(MemoryStore):
@@ -189,6 +195,69 @@ async def test_what_was_found_is_read_though_it_goes_away_meanwhile(tmp_path, ki
     assert len(await index.search("apple")) == 5
     assert not await index.document_ids()
     assert not await index.search("apple")
+    await index.aclose()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def large(request, tmp_path, monkeypatch):
+    """A store that takes any corpus for one whose vectors take long."""
+    monkeypatch.setattr(questions, "_SMALL_FLOATS", 0)
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "kb.sqlite")
+
+
+async def test_words_are_looked_up_by_the_loop_while_vectors_are_compared(large, monkeypatch):
+    """Nothing waits for them: when the vectors are compared, they are there."""
+    plain_words, plain_vectors = WordRows._found, Snapshot.search_vectors
+    looked_up, threads = Event(), []
+
+    def words(self, snapshot):
+        threads.append(get_ident())
+        looked_up.set()
+        return plain_words(self, snapshot)
+
+    def vectors(self, *args):
+        assert looked_up.wait(GUARD)
+        return plain_vectors(self, *args)
+
+    index = await index_of(large, *TEXTS)
+    expected = list(await index.search("apple pear 4"))
+    monkeypatch.setattr(WordRows, "_found", words)
+    monkeypatch.setattr(Snapshot, "search_vectors", vectors)
+    assert list(await index.search("apple pear 4")) == expected
+    assert threads == [get_ident()]
+    await index.aclose()
+
+
+async def test_words_that_the_loop_has_no_time_for_are_looked_up_all_the_same(large, monkeypatch):
+    """A busy loop holds up no search."""
+    plain, threads = WordRows._found, []
+
+    def words(self, snapshot):
+        threads.append(get_ident())
+        return plain(self, snapshot)
+
+    index = await index_of(large, *TEXTS)
+    expected = list(await index.search("apple pear 4"))
+    monkeypatch.setattr(WordRows, "_found", words)
+    monkeypatch.setattr(WordRows, "_look_up", lambda self, snapshot: None)
+    assert list(await index.search("apple pear 4")) == expected
+    assert len(threads) == 1
+    assert threads != [get_ident()]
+    await index.aclose()
+
+
+async def test_what_the_loop_fails_to_look_up_fails_the_step(large, monkeypatch):
+    """The error is not lost in the loop: the lanes are then asked one by one."""
+
+    def words(self, snapshot):
+        raise MemoryError
+
+    index = await index_of(large, *TEXTS)
+    expected = list(await index.search("apple pear 4"))
+    monkeypatch.setattr(WordRows, "_found", words)
+    found = await index.search("apple pear 4")
+    assert next(timing.outcome for timing in found.trace.of("keyword")) == "failed"
+    assert list(found) == expected
     await index.aclose()
 
 
