@@ -71,7 +71,7 @@ _MIX_LOW, _MIX_HIGH, _MIX = (
 def counted(
     texts: Sequence[str],
     plain: Callable[[Sequence[str]], tuple[bytes, Sequence[int]]],
-    expand: Callable[[str], str],
+    expand: Callable[[str], Sequence[str]],
 ) -> Sequence[Mapping[str, int]]:
     """Returns the terms of each text with their counts.
 
@@ -80,7 +80,7 @@ def counted(
         plain: Gives texts in their plain form as UTF-8, with a space between two, and the bytes of
             each: chunks with spaces between them. ``-``, ``.`` and ``'`` only join what stands at
             both their sides.
-        expand: Gives the terms of a chunk, parted by spaces.
+        expand: Gives the terms of a chunk.
     """
     chunks = _Chunks(expand, sum(map(len, texts)))
     parts = [chunks.count(*plain(some)) for some in _batches(texts)]
@@ -106,11 +106,11 @@ class _Chunks:
     """The chunks met so far, with the numbers of their terms.
 
     Args:
-        expand: Gives the terms of a chunk, parted by spaces.
+        expand: Gives the terms of a chunk.
         size: Characters of all texts, from which it knows how large a table pays.
     """
 
-    def __init__(self, expand: Callable[[str], str], size: int) -> None:
+    def __init__(self, expand: Callable[[str], Sequence[str]], size: int) -> None:
         self._expand = expand
         self._bits = min(max(_SMALLEST, (size // 4).bit_length()), _LARGEST)
         self.names: defaultdict[str, int] = defaultdict(count().__next__)
@@ -180,12 +180,12 @@ class _Chunks:
         number = self.names.__getitem__
         codes = []
         for terms in map(self._expand, b" ".join(chunks).decode().split()):
-            if " " in terms:
+            if len(terms) > 1:
                 codes.append(-1 - len(self._bounds))
-                self._several.extend(map(number, terms.split()))
+                self._several.extend(map(number, terms))
                 self._bounds.append(len(self._several))
             else:
-                codes.append(number(terms) if terms else -1)
+                codes.append(number(terms[0]) if terms else -1)
         return codes
 
     def _owned(self, codes: NDArray[np.int32], owners: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -212,7 +212,7 @@ class Analyzer:
         self._stemmer = None if algorithm is None else Stemmer.Stemmer(algorithm, 0)
         self._stops = STOP_WORDS.get(language or "", frozenset())
         self._lock = threading.Lock()
-        self._terms = _Terms(self._expand)
+        self._terms = _Terms(lambda chunk: " ".join(self._expand(chunk)))
         self._words = _Terms(self._word, share=8)  # of identifiers, which share their parts
 
     @property
@@ -252,7 +252,9 @@ class Analyzer:
             return [self.counts(text) for text in texts]
         # Many texts would drive everything else from the cache, and repeat their own chunks anyway.
         many = len(texts) > _MANY
-        return counted(texts, self._plain, self._expand if many else self._terms.__getitem__)
+        remembered = self._terms.__getitem__
+        expand = self._expand if many else lambda chunk: remembered(chunk).split()
+        return counted(texts, self._plain, expand)
 
     def _chunks(self, text: str) -> list[str]:
         """Splits a text where no token can reach across; the tokens of each chunk are cached."""
@@ -276,17 +278,20 @@ class Analyzer:
         sizes = [len(text) if text.isascii() else len(text.encode()) for text in spaced]
         return "\n".join(spaced).encode().translate(_ASCII_BYTES), sizes
 
-    def _expand(self, chunk: str) -> str:
-        """Returns the terms of a chunk, parted by spaces; so do those that follow."""
+    def _expand(self, chunk: str) -> list[str]:
+        """Returns the terms of a chunk; so do those that follow."""
         ascii_only = chunk.isascii()
         if ascii_only and chunk.isalnum():
-            return self._word(chunk)
+            term = self._word(chunk)
+            return [term] if term else []
         tokens = (_ASCII_TOKEN if ascii_only else _TOKEN).findall(chunk)
-        return self._token(tokens[0]) if len(tokens) == 1 else " ".join(map(self._token, tokens))
+        if len(tokens) == 1:
+            return self._token(tokens[0])
+        return [term for token in tokens for term in self._token(token)]
 
-    def _token(self, token: str) -> str:
+    def _token(self, token: str) -> list[str]:
         if not token.isascii() and _PAIRED_RUN.fullmatch(token):
-            return token if len(token) == 1 else " ".join(map(str.__add__, token, token[1:]))
+            return [token] if len(token) == 1 else list(map(str.__add__, token, token[1:]))
         if "'" in token:
             token = token.removesuffix("'s")
             if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
@@ -295,19 +300,17 @@ class Analyzer:
         for joiner in _JOINED:
             spaced = spaced.replace(joiner, " ")
         parts = spaced.split()
-        terms = " ".join(map(self._words.__getitem__, parts))
+        terms = [term for term in map(self._words.__getitem__, parts) if term]
         if parts and token != parts[0] and _IDENTIFIER.search(token):
-            return f"{token[:MAX_TERM]} {terms}"
+            return [token[:MAX_TERM], *terms]
         return terms
 
-    def _apostrophe(self, parts: list[str]) -> str:
+    def _apostrophe(self, parts: list[str]) -> list[str]:
         *head, last = parts
-        if last in _CLITICS:
-            return self._word("".join(head))
-        joined = self._word("".join(parts))
-        if last == "t":
-            return joined
-        return " ".join([joined, *(self._word(part) for part in parts if len(part) > 1)])
+        words = ["".join(head if last in _CLITICS else parts)]
+        if last not in _CLITICS and last != "t":
+            words += (part for part in parts if len(part) > 1)
+        return [term for term in map(self._word, words) if term]
 
     def _word(self, word: str) -> str:
         if word in self._stops:
