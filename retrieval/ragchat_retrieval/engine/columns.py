@@ -82,6 +82,12 @@ class Values:
     def encode(self, values: Sequence[object]) -> list[int]:
         """Returns the codes of values, giving new codes to new ones. For the writer only."""
         values_of, codes = self._loaded()
+        if {str}.issuperset(map(type, values)):  # as ids and labels are
+            new = [value for value in dict.fromkeys(values) if value not in codes]
+            first = len(values_of)
+            values_of += new
+            codes.update(zip(new, range(first, first + len(new)), strict=True))
+            return [codes[value] for value in values]
         result = []
         for value in values:
             key = _identity(value)

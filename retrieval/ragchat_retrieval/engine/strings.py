@@ -237,7 +237,8 @@ class Vocabulary:
         own, base, base_ids = self._parts
         if not self.named:
             own = {term: id_ for term, id_ in own.items() if id_ >= self._tabled}
-        elif (base.first([_utf8(term) for term in own]) >= 0).any():  # the dict knows better
+        elif len(base) and (base.first([_utf8(term) for term in own]) >= 0).any():
+            # The dict knows better.
             own = dict(zip(base.all(), base_ids.tolist(), strict=True)) | own
             base, base_ids = EMPTY, base_ids[:0]
         if own:
