@@ -22,6 +22,7 @@ from ragchat.errors import (
 )
 from ragchat.reranking import LLMReranker, parse_ranking
 from ragchat.testing import ScriptedChatModel
+from ragchat_retrieval import tokens
 from ragchat_retrieval.errors import InvalidSetting, MalformedRanking
 from ragchat_retrieval.rerank import rerank
 from ragchat_retrieval.values import Candidate, Passage, Query
@@ -255,6 +256,12 @@ async def test_a_failing_batch_cancels_the_others_and_nothing_is_half_applied():
         with pytest.raises(MalformedRanking):
             await score(Query("q"), candidates("1", "2", "999"))
     assert cancelled == [1, 1]
+
+
+async def test_a_pool_that_fits_by_its_bytes_is_not_counted(monkeypatch):
+    monkeypatch.setattr(tokens, "_counter", lambda _: pytest.fail("counted"))
+    score, _ = reranker(ranking((0, 0.5), (1, 0.5)))
+    assert await score(Query("q"), candidates("a", "b")) == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(
