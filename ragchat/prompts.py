@@ -102,7 +102,10 @@ def _environment() -> jinja2.Environment:
 
 @functools.lru_cache(maxsize=128)
 def _template(source: str) -> jinja2.Template:
-    return _environment().from_string(source)
+    template = _environment().from_string(source)
+    # A chain of two mappings, which would be copied name by name for each text that is rendered.
+    template.globals = dict(template.globals)
+    return template
 
 
 def _json(value: object) -> str:
