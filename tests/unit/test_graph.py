@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -222,3 +226,34 @@ def test_a_build_can_be_stopped() -> None:
 def test_settings_outside_their_range_are_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidSetting, match=name):
         Hnsw(**{name: value})
+
+
+@pytest.mark.parametrize("first", ["graph", "embedder"])
+def test_a_graph_and_the_local_embedder_live_in_one_process(first: str) -> None:
+    """Whichever of their libraries is loaded first; the second must not crash the process."""
+    script = """
+import asyncio, sys
+import numpy as np
+from ragchat_retrieval.embedders import LocalEmbedder
+from ragchat_retrieval.engine.graph import Hnsw, _new
+
+def graph():
+    index = _new(8, Hnsw())
+    index.add(np.arange(100), np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32))
+    assert len(index.search(np.ones(8, np.float32), 10).keys) == 10
+
+def embedder():
+    asyncio.run(LocalEmbedder().embed(["tea"], "query"))
+
+steps = {"graph": graph, "embedder": embedder}
+steps.pop(sys.argv[1])()
+steps.popitem()[1]()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, first],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -9,7 +9,10 @@ removed since is dropped from each answer, what was added since is compared one 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
+import sys
 import threading
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -278,6 +281,12 @@ class Graph:
 
 
 def _new(dimension: int, options: Hnsw) -> Index:
+    if sys.platform == "linux":
+        # The library holds a C++ runtime of its own, parts of which the loader then hands to every
+        # library that comes later: onnxruntime crashed the process. With the system's runtime
+        # there before it, for all, there is only one.
+        with contextlib.suppress(OSError):  # a system that has none
+            ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
     from usearch.index import Index  # noqa: PLC0415 - an extra, and loading it takes a while
 
     settings: dict[str, Any] = {"metric": "ip", "dtype": "i8", "enable_key_lookups": False}
