@@ -6,6 +6,7 @@ retriever's candidates.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
@@ -193,16 +194,21 @@ async def _cut(
     if not neighbours:
         return list(ranked[:top_k])
     kept: list[Candidate] = []
+    shown: defaultdict[str, list[Passage]] = defaultdict(list)
     for candidate in ranked:
         if top_k is not None and len(kept) >= top_k:
             break
-        if any(_holds(wide.passage, candidate.passage) for wide in kept):
+        beside_it = shown[candidate.passage.document_id]
+        if any(_holds(wide, candidate.passage) for wide in beside_it):
             continue  # its text is already part of a better hit
-        kept.append(replace(candidate, passage=await shelf.widen(candidate.passage, neighbours)))
+        wide = await shelf.widen(candidate.passage, neighbours)
+        beside_it.append(wide)
+        kept.append(replace(candidate, passage=wide))
     return kept
 
 
 def _holds(outer: Passage, inner: Passage) -> bool:
-    if outer.document_id != inner.document_id or outer.span is None or inner.span is None:
+    """Says whether a passage lies in another one of its document."""
+    if outer.span is None or inner.span is None:
         return False
     return outer.span.start <= inner.span.start and inner.span.end <= outer.span.end

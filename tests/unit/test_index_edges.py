@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ragchat_retrieval import opening, searching
+from ragchat_retrieval import opening, ranking, searching
 from ragchat_retrieval.chunking import HeadingSplitter, ParagraphSplitter, WholeText
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import (
@@ -90,6 +90,18 @@ async def test_widening_inside_a_scope_keeps_span_and_headings(store):
     (hit,) = await index.search("tea", scope=MINE, neighbours=1, top_k=1)
     assert "## B" in hit.passage.text
     assert text[slice(*hit.passage.span)] == hit.passage.text
+
+
+async def test_widening_compares_hits_of_one_document_only(monkeypatch):
+    """Among all hits, ten times as many would take a hundred times as long."""
+
+    def compared(outer, inner):
+        raise AssertionError((outer.document_id, inner.document_id))
+
+    monkeypatch.setattr(ranking, "_holds", compared)
+    index = index_on(MemoryStore())
+    await index.ingest(*(Document(f"d{n}", "Tea.\n\nMilk.") for n in range(9)))
+    assert len(await index.search("tea", top_k=None, neighbours=1, per_document=1)) == 9
 
 
 async def test_widening_over_a_later_revision_gives_no_wrong_span():
