@@ -107,6 +107,10 @@ class Policy:
         return rule
 
 
+_STRICT = Policy.strict()
+"""The rules of a search on its own."""
+
+
 class Watcher(Protocol):
     """Sees the orders that a search goes through, for evaluation; it changes nothing."""
 
@@ -291,7 +295,7 @@ def started(policy: Policy | None) -> Run:
     """Returns the run to work in: a given policy's own, else the caller's, else a strict one."""
     current = current_run()
     if policy is None:
-        return current or Run(Policy.strict())
+        return current or Run(_STRICT)
     if current is None:
         return Run(policy)
     return Run(policy, watcher=current.watcher, record=current.record)
