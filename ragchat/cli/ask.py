@@ -21,6 +21,8 @@ from ragchat.cli.options import (
     Filters,
     Index,
     Json,
+    MaxContextTokens,
+    Model,
     NoRerank,
     TopK,
     flag,
@@ -70,15 +72,10 @@ def ask(
             help="Earlier messages, a JSON list as chat completions take it; - is stdin.",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(envvar="RAGCHAT_MODEL", metavar="NAME", help="The chat model."),
-    ] = None,
+    model: Model = None,
     top_k: TopK = 5,
     filters: Filters = None,
-    max_context_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in the prompt.")
-    ] = 2000,
+    max_context_tokens: MaxContextTokens = 2000,
     verify: Annotated[
         bool, flag("--verify", "Also show for each sentence what supports it.")
     ] = False,

@@ -7,7 +7,7 @@ import importlib
 import io
 import sys
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,6 +20,8 @@ from ragchat.cli.options import (
     Filters,
     Index,
     Json,
+    MaxContextTokens,
+    Model,
     NoRerank,
     TopK,
     read_filter,
@@ -40,15 +42,10 @@ def chat(
     *,
     index: Index = DEFAULT_INDEX,
     corpus: Corpus = DEFAULT_CORPUS,
-    model: Annotated[
-        str | None,
-        typer.Option(envvar="RAGCHAT_MODEL", metavar="NAME", help="The chat model."),
-    ] = None,
+    model: Model = None,
     top_k: TopK = 5,
     filters: Filters = None,
-    max_context_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in a prompt.")
-    ] = 2000,
+    max_context_tokens: MaxContextTokens = 2000,
     no_rerank: NoRerank = False,
     json: Json = False,
 ) -> None:

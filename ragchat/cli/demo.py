@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ragchat.cli.ask import converse, extract
-from ragchat.cli.options import Json
+from ragchat.cli.options import Json, Model
 from ragchat.cli.output import Face
 from ragchat.cli.running import run
 from ragchat.demo import CORPUS, EVIDENCE_TOKENS, QUESTIONS, default_index, pages
@@ -52,10 +52,7 @@ def demo(
         Path | None,
         typer.Option("--index", "-i", metavar="PATH", help="Where to keep the demo's index."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(envvar="RAGCHAT_MODEL", metavar="NAME", help="The chat model."),
-    ] = None,
+    model: Model = None,
     json: Json = False,
 ) -> None:
     """Play a conversation over bundled texts and show how each answer comes about."""

@@ -32,6 +32,13 @@ Index = Annotated[
 Corpus = Annotated[str, typer.Option("--corpus", metavar="NAME", help="The corpus inside it.")]
 Json = Annotated[bool, flag("--json", "Print one JSON document and nothing else.")]
 TopK = Annotated[int, typer.Option("--top-k", "-k", metavar="N", min=1, help="How many passages.")]
+Model = Annotated[
+    str | None,
+    typer.Option(envvar="RAGCHAT_MODEL", metavar="NAME", help="The chat model."),
+]
+MaxContextTokens = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in a prompt.")
+]
 Filters = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, NoRerank
+from ragchat.cli.options import (
+    DEFAULT_CORPUS,
+    DEFAULT_INDEX,
+    Corpus,
+    Index,
+    MaxContextTokens,
+    NoRerank,
+)
 from ragchat.cli.output import Face
 from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import opened, run
@@ -63,9 +70,7 @@ def serve(
             help="How many passages, where a request says nothing else.",
         ),
     ] = 5,
-    max_context_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most tokens of evidence in a prompt.")
-    ] = 2000,
+    max_context_tokens: MaxContextTokens = 2000,
     no_rerank: NoRerank = False,
 ) -> None:
     """Serve the documents behind the OpenAI API."""
