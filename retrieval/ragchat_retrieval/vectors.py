@@ -127,8 +127,10 @@ def blend(
         embedded: Their vectors, float32 [d] each, normalised.
 
     Returns:
-        float32 [d], normalised; `main` itself if the sum vanishes.
+        float32 [d], normalised; `main` itself without contexts, or if the sum vanishes.
     """
+    if not contexts:
+        return main
     total = main.astype(np.float32, copy=True)
     for context, vector in zip(contexts, embedded, strict=True):
         weight = context.semantic

@@ -81,6 +81,10 @@ def test_a_sum_that_vanishes_leaves_the_question():
     assert blend(E0, [ContextText("x", semantic=1.0)], [-E0]) is E0
 
 
+def test_a_query_without_contexts_keeps_its_vector():
+    assert blend(E0, [], []) is E0
+
+
 @pytest.mark.parametrize(
     "vector",
     [np.array([np.nan, 1]), np.array([np.inf, 1]), np.zeros(2), np.ones(3), np.ones((1, 2))],
