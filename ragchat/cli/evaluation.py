@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -15,58 +12,30 @@ import typer
 
 from ragchat.cli.ask import semantic
 from ragchat.cli.evaluation_view import show_report
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Json, NoRerank, TopK, flag
+from ragchat.cli.evaluation_work import Asked, reranking, searched
+from ragchat.cli.options import DEFAULT_CORPUS, Corpus, Json, NoRerank, TopK, flag
 from ragchat.cli.output import Face
-from ragchat.cli.reranking import reranker_from_env
-from ragchat.cli.running import opened, run
+from ragchat.cli.running import run
 from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from ragchat_retrieval.evaluation import (
         CitationEvaluation,
         Collection,
         Evaluation,
-        Gate,
         Metric,
         Report,
     )
     from ragchat_retrieval.evaluation.evaluating import Asker
     from ragchat_retrieval.index import HybridIndex
-    from ragchat_retrieval.ports import Embedder, Retriever
-    from ragchat_retrieval.rerank import Rerank
+    from ragchat_retrieval.ports import Retriever
 
 T = TypeVar("T")
 
-_BATCH = 256
-"""Documents ingested at a time."""
-
 EXTRACTIVE = "extractive"
 """Names the answers that need no chat model."""
-
-_POOL = 20
-"""Candidates that a chat model is shown at least."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What the command line asked for."""
-
-    index: str | None
-    corpus: str
-    metrics: tuple[Metric, ...]
-    gates: tuple[Gate, ...]
-    top_k: int
-    segment: str | None
-    keyword_weight: float
-    tune: bool
-    cache: Path | None
-    rerank_model: str | None
-    no_rerank: bool
-    mmr: float | None
-    per_document: int | None
-    answers: str | None
 
 
 def evaluate(
@@ -160,7 +129,7 @@ def evaluate(
     gates = tuple(_read(Gate.of, text, "--gate") for text in gate or ())
     if answers is None and any(gate.about_answers for gate in gates):
         raise typer.BadParameter("a metric of citations needs --answers", param_hint="--gate")
-    asked = _Asked(
+    asked = Asked(
         index=index,
         corpus=corpus,
         metrics=_metrics(metric),
@@ -203,7 +172,7 @@ def _read(reader: Callable[[str], T], text: str, option: str) -> T:
 async def _evaluate(
     face: Face,
     paths: list[Path],
-    asked: _Asked,
+    asked: Asked,
     *,
     names: dict[str, str],
     limit: int | None,
@@ -231,13 +200,13 @@ async def _evaluate(
         raise typer.Exit(1)
 
 
-async def _report(face: Face, collection: Collection, asked: _Asked) -> Report:
+async def _report(face: Face, collection: Collection, asked: Asked) -> Report:
     from ragchat.evaluation import ways_of_asking  # noqa: PLC0415 - --help stays quick
     from ragchat_retrieval.evaluation import Report, evaluate, tune  # noqa: PLC0415 - as above
     from ragchat_retrieval.fusion import RRF, Weighted  # noqa: PLC0415 - as above
 
     weight = Weighted(keyword=asked.keyword_weight)
-    async with _reranking(asked) as rerank, _searched(face, collection, asked) as index:
+    async with reranking(asked) as rerank, searched(face, collection, asked) as index:
         retriever = index.retriever(
             top_k=asked.top_k,
             fusion=weight,
@@ -352,56 +321,3 @@ def _notes(collection: Collection, ids: set[str]) -> list[str]:
     if missing := len(relevant - ids):
         notes.append(f"{missing} of {len(relevant)} relevant documents are not in the index")
     return notes
-
-
-@asynccontextmanager
-async def _searched(
-    face: Face, collection: Collection, asked: _Asked
-) -> AsyncIterator[HybridIndex]:
-    """Opens the index to search: the one named, else the folder's corpus, indexed in memory."""
-    if asked.index is not None or collection.corpus is None:
-        url = asked.index or os.environ.get("RAGCHAT_INDEX") or DEFAULT_INDEX
-        async with opened(url, asked.corpus) as index:
-            yield index
-        return
-    from ragchat_retrieval.chunking import WholeText  # noqa: PLC0415 - --help stays quick
-    from ragchat_retrieval.index import HybridIndex  # noqa: PLC0415 - as above
-
-    # BEIR's documents are judged whole, so each is one passage.
-    async with HybridIndex(embedder=_embedder(asked.cache), splitter=WholeText()) as index:
-        await _fill(face, index, collection)
-        yield index
-
-
-@asynccontextmanager
-async def _reranking(asked: _Asked) -> AsyncIterator[Rerank | None]:
-    """Yields the reranker that was asked for or else is configured, its client open."""
-    from ragchat_retrieval.rerank import Rerank  # noqa: PLC0415 - --help stays quick
-
-    if asked.rerank_model is None:
-        async with reranker_from_env(wanted=not asked.no_rerank) as found:
-            yield None if found is None else Rerank(found)
-        return
-    from openai import AsyncOpenAI  # noqa: PLC0415 - only where a model is asked
-
-    from ragchat.models import ChatModel  # noqa: PLC0415 - as above
-    from ragchat.reranking import LLMReranker  # noqa: PLC0415 - as above
-
-    async with AsyncOpenAI() as client:
-        model = ChatModel(client.chat.completions.create, model=asked.rerank_model)
-        yield Rerank(LLMReranker(model), pool=max(_POOL, asked.top_k))
-
-
-async def _fill(face: Face, index: HybridIndex, collection: Collection) -> None:
-    documents = list(collection.documents())
-    with face.progress(f"{collection.name}: indexing") as tell:
-        for start in range(0, len(documents), _BATCH):
-            await index.ingest(*documents[start : start + _BATCH])
-            tell(min(1.0, (start + _BATCH) / len(documents)))
-
-
-def _embedder(cache: Path | None) -> Embedder | None:
-    from ragchat_retrieval.embedders import CachedEmbedder, embedder_from_env  # noqa: PLC0415 - as above
-
-    embedder = embedder_from_env()
-    return embedder if cache is None or embedder is None else CachedEmbedder(embedder, cache)
