@@ -154,7 +154,8 @@ class HybridIndex:
             scope: As for `ingest`.
 
         Raises:
-            InvalidDocument: A passage, its title and its headings are all blank.
+            InvalidDocument: A passage, its title and its headings are all blank, or its text is not
+                what its span of the document holds.
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             StoreError: As for `ingest`.
         """

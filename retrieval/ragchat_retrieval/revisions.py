@@ -92,13 +92,12 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
     """Fills in terms and fingerprints that are left out, and scales vectors to length 1.
 
     Raises:
-        InvalidDocument: A passage holds nothing to search by; no embedder could give it a vector.
+        InvalidDocument: A passage holds nothing to search by, so that no embedder could give it a
+            vector; or its text is not what its span of the document holds.
     """
     for revision in revisions:
         for place, passage in enumerate(revision.passages):
-            if not passage.text.strip() and not indexed_text(passage).strip():
-                problem, field = "holds no text", f"passages[{place}].text"
-                raise InvalidDocument(problem, document_id=revision.document.id, field=field)
+            _check_passage(revision.document, place, passage)
     vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
     encoded = MetadataTexts()
     return [
@@ -111,6 +110,17 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
         )
         for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
     ]
+
+
+def _check_passage(document: Document, place: int, passage: Passage) -> None:
+    if not passage.text.strip() and not indexed_text(passage).strip():
+        problem, field = "holds no text", f"passages[{place}].text"
+        raise InvalidDocument(problem, document_id=document.id, field=field)
+    span = passage.span
+    # A citation shows what the span holds, and so does a hit that is joined to its neighbours.
+    if span is not None and (span.start < 0 or document.text[slice(*span)] != passage.text):
+        problem, field = "does not hold the passage's text", f"passages[{place}].span"
+        raise InvalidDocument(problem, document_id=document.id, field=field)
 
 
 def _given_mark(revision: Revision, encoded: MetadataTexts) -> str:

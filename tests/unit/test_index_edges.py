@@ -202,6 +202,19 @@ async def test_a_ready_made_passage_without_text_is_refused(store):
     assert await index.embed() == 1
 
 
+@pytest.mark.parametrize("span", [(0, 99), (1, 4), (-3, -1), (3, 0)])
+async def test_a_ready_made_passage_is_what_its_span_holds(store, span):
+    """Else a citation would show other words than those that were found."""
+    index = index_on(store)
+    wrong = Passage("tea", document_id="a", span=Span(*span))
+    with pytest.raises(InvalidDocument) as caught:
+        await index.replace(Revision(document=Document("a", "tea tea"), passages=(wrong,)))
+    assert (caught.value.document_id, caught.value.field) == ("a", "passages[0].span")
+    right = replace(wrong, span=Span(4, 7))
+    await index.replace(Revision(document=Document("a", "tea tea"), passages=(right,)))
+    assert (await index.search("tea"))[0].passage.span == (4, 7)
+
+
 async def test_given_vectors_are_scaled_to_length_one(store):
     index = index_on(store, embedder=HashingEmbedder(2), fusion=Weighted(0.0))
     given = mixed(("one", RED), ("two", RED))
