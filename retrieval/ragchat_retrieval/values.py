@@ -23,6 +23,7 @@ from ragchat_retrieval.errors import (
     InvalidDocumentID,
     InvalidQuery,
     InvalidSetting,
+    InvalidVector,
 )
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.metadata import Metadata
@@ -375,6 +376,9 @@ class Revision:
     """A document with everything a store keeps of it: the unit of an atomic replace.
 
     `HybridIndex` makes these; `index.replace` accepts them with `terms` left out and fills them in.
+
+    Raises:
+        InvalidVector: The vectors are no matrix of numbers.
     """
 
     document: Document
@@ -393,9 +397,19 @@ class Revision:
     def __post_init__(self) -> None:
         object.__setattr__(self, "passages", tuple(self.passages))
         if self.vectors is not None and not _is_frozen(self.vectors):
-            vectors = np.array(self.vectors, dtype=np.float32, order="C")
+            vectors = _matrix_of(self.vectors, self.document.id)
             vectors.setflags(write=False)
             object.__setattr__(self, "vectors", vectors)
+
+
+def _matrix_of(given: object, document_id: str) -> NDArray[np.float32]:
+    try:
+        matrix = np.array(given, dtype=np.float32, order="C")
+    except (TypeError, ValueError):
+        matrix = np.zeros((), dtype=np.float32)
+    if not matrix.ndim:
+        raise InvalidVector("is no row of a matrix of numbers", document_id=document_id)
+    return matrix
 
 
 def _is_frozen(vectors: object) -> bool:

@@ -25,6 +25,7 @@ from ragchat_retrieval.errors import (
     InvalidMetadata,
     InvalidQuery,
     InvalidSetting,
+    InvalidVector,
 )
 from ragchat_retrieval.filters import Eq, Filter, Gt
 from ragchat_retrieval.metadata import Metadata
@@ -431,3 +432,10 @@ def test_of_a_long_title_the_beginning_is_indexed_with_each_passage():
     """Else a document of as many bytes of title as of text would take the square of them."""
     passage = Passage("body", title="t" * 5_000, headings=("h" * 5_000,))
     assert indexed_text(passage) == "t" * 512 + "\n" + "h" * 512 + "\nbody"
+
+
+@pytest.mark.parametrize("vectors", [[[1, 2], [1]], "ab", 5, [["a"]], [[None, "x"]]], ids=str)
+def test_what_is_no_matrix_is_refused_as_vectors(vectors):
+    with pytest.raises(InvalidVector) as caught:
+        Revision(document=Document("d", "x"), passages=(), vectors=vectors)
+    assert caught.value.document_id == "d"
