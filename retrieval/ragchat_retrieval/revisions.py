@@ -164,6 +164,7 @@ async def revise(
 
     Raises:
         InvalidText: NUL or a lone surrogate in a field.
+        InvalidDocument: The splitter gave a blank passage, or one that is not what its span holds.
         EmbeddingError: The embedder failed.
     """
     pieces = await _pieces(documents, splitter)
@@ -235,6 +236,9 @@ def _bare(
     splitter_name: str,
     analyzer: Analyzer,
 ) -> list[Revision]:
+    for document, passages in zip(documents, pieces, strict=True):
+        for place, passage in enumerate(passages):
+            _check_passage(document, place, passage)
     revisions = [
         Revision(document=d, passages=tuple(p), fingerprint=fingerprint(d, splitter_name))
         for d, p in zip(documents, pieces, strict=True)

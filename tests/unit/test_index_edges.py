@@ -215,6 +215,20 @@ async def test_a_ready_made_passage_is_what_its_span_holds(store, span):
     assert (await index.search("tea"))[0].passage.span == (4, 7)
 
 
+@pytest.mark.parametrize("made", [{"text": "TEA", "span": Span(0, 3)}, {"text": " "}], ids=str)
+async def test_a_splitter_that_gives_other_words_than_the_document_s_is_refused(store, made):
+    class Splits:
+        name = "mine"
+
+        def split(self, document):
+            return [Passage(document_id=document.id, **made)]
+
+    with pytest.raises(InvalidDocument) as caught:
+        await index_on(store).ingest(Document("a", "tea"), splitter=Splits())
+    assert caught.value.document_id == "a"
+    assert await store.document_ids(scope=Filter()) == []
+
+
 async def test_given_vectors_are_scaled_to_length_one(store):
     index = index_on(store, embedder=HashingEmbedder(2), fusion=Weighted(0.0))
     given = mixed(("one", RED), ("two", RED))
