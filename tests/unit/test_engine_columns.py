@@ -213,3 +213,15 @@ def test_a_mask_of_an_older_state_is_not_touched_by_writes() -> None:
     mask = snapshot.mask(Filter(Gt("n", 0)))
     assert mask is not None
     assert np.array_equal(mask.flags, [True])
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "2024-01-01", "", 1, True]), max_size=40)))
+def test_values_encoded_together_have_the_codes_of_values_one_by_one(
+    writes: list[list[object]],
+) -> None:
+    """Whether all of a write are strings, as ids are, or not."""
+    together, alone = columns_module.Values(), columns_module.Values()
+    for write in writes:
+        codes = [code for value in write for code in alone.encode([value])]
+        assert together.encode(write) == codes
+    assert together.to_json() == alone.to_json()

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ragchat_retrieval.filters import Condition
 
 _CACHED_ANSWERS = 64
+_FEW = 16
+"""Values up to which each is encoded by itself."""
+
 _CONTAINER = ("container",)
 _COMPARED: dict[Op, Callable[[Any, Any], Any]] = {
     Op.GT: np.greater,
@@ -82,7 +85,7 @@ class Values:
     def encode(self, values: Sequence[object]) -> list[int]:
         """Returns the codes of values, giving new codes to new ones. For the writer only."""
         values_of, codes = self._loaded()
-        if {str}.issuperset(map(type, values)):  # as ids and labels are
+        if len(values) > _FEW and {str}.issuperset(map(type, values)):  # as ids and labels are
             new = [value for value in dict.fromkeys(values) if value not in codes]
             first = len(values_of)
             values_of += new
