@@ -81,11 +81,12 @@ def _intern_terms(
         query = f"SELECT term, id FROM terms WHERE corpus = ? AND term IN ({marks})"  # noqa: S608 - placeholders
         known.update(connection.execute(query, (corpus, *part)).fetchall())
     # In one order, both B-trees of the table are written from one end to the other.
-    new = dict(zip(sorted(term for term in distinct if term not in known), count(fresh)))
+    unknown = [term for term in distinct if term not in known] if known else distinct
+    new = dict(zip(sorted(unknown), count(fresh)))
     insert_rows(connection, "terms", 3, zip(repeat(corpus), new.keys(), new.values()))
     known |= new
     ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
-    return Postings(lengths, ids[table.numbers], table.counts), new
+    return Postings(lengths, ids.take(table.numbers), table.counts), new
 
 
 def _insert_texts(
