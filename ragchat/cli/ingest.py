@@ -69,8 +69,9 @@ def ingest(
 ) -> None:
     """Read folders and files into the index; what is unchanged is skipped.
 
-    A file that cannot be read keeps nobody from reading the others; the exit code is then 1. With
-    --watch it stops on Ctrl-C; --json then prints one line of JSON each time.
+    A file that cannot be read keeps nobody from reading the others; the exit code is then 1.
+
+    With --watch it stops on Ctrl-C; --json then prints one line of JSON each time.
     """
     for path in paths:
         if not path.exists():

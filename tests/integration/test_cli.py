@@ -123,6 +123,14 @@ def test_help_names_what_an_option_takes_and_no_type_of_one_that_takes_nothing(s
     ]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_breaks_its_sentences_nowhere_but_at_the_edge(shell, command):
+    lines = shell.process(command, "--help", COLUMNS="250").stdout.splitlines()
+    prose = [line.strip() for line in lines if line.startswith(" ") and line.strip()]
+    assert len(prose) >= 2
+    assert [line for line in prose[1:] if not line.endswith(".")] == []
+
+
 def test_without_a_command_it_shows_its_help(shell):
     done = shell()
     assert all(name in done.stdout + done.stderr for name in COMMANDS)
