@@ -194,7 +194,8 @@ def _check_kinds(preparer: Preparer) -> None:
         stage = getattr(preparer, name)
         optional = name not in {"retriever", "augmenter"}
         if not callable(stage) and not (optional and stage is None):
-            raise InvalidSetting(name, "must be callable" + (", or None" if optional else ""))
+            hint = ", as index.retriever() is" if name == "retriever" else ""
+            raise InvalidSetting(name, "must be callable" + (", or None" if optional else hint))
     if is_async_callable(preparer.on_stage):
         raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
     if type(preparer.speculative) is not bool:

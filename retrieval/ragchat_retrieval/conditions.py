@@ -85,6 +85,9 @@ def in_values(values: object, *, key: str | None = None) -> tuple[Scalar, ...]:
 
 
 def _operand(value: object, key: str | None) -> Scalar:
+    if isinstance(value, Mapping):
+        problem = "a mapping is no scalar; an operator is written as [{key, op, value}]"
+        raise InvalidFilter(problem, key=key)
     try:
         return storable_scalar(value)
     except ValueError as error:

@@ -472,7 +472,10 @@ class IdentityMismatch(StoreError):
     """
 
     def __init__(self, stored: str, given: str, *, store: str = "store", remedy: str = "") -> None:
-        advice = remedy or "open the index with the stored settings, or reset it and ingest again"
+        advice = remedy or (
+            "open the index with the stored settings, copy it to the new ones (ragchat migrate, "
+            "migrate_index), or reset it and ingest again"
+        )
         super().__init__(f"corpus has identity {stored}, not {given}; {advice}", store=store)
         self.stored = stored
         self.given = given

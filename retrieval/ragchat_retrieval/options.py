@@ -113,6 +113,8 @@ class SearchOptions:
             raise InvalidSetting("per_document", "must be 1 or more")
         if self.neighbours < 0:
             raise InvalidSetting("neighbours", "must be 0 or more")
+        if self.fusion is not None and not hasattr(self.fusion, "fuse"):
+            raise InvalidSetting("fusion", "must be a fusion, such as Weighted() or RRF()")
 
     @classmethod
     def of(

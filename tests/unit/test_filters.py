@@ -195,6 +195,11 @@ def test_a_bad_operand_is_refused_when_the_filter_is_built(op, operand):
         In("k", ["fine", operand])
 
 
+def test_an_operator_written_as_a_mapping_is_refused_with_the_form_that_it_has_here():
+    with pytest.raises(InvalidFilter, match=r"'year'.* is written as \[\{key, op, value\}\]"):
+        Filter.of({"year": {"$gt": 2020}})
+
+
 @pytest.mark.parametrize("op", ORDERED_OPERATORS)
 @pytest.mark.parametrize("operand", [None, True, False])
 def test_null_and_bools_have_no_order(op, operand):

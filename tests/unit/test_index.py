@@ -354,7 +354,7 @@ async def test_another_identity_is_refused_for_reading_and_writing_until_reset()
         Document("a", "tea")
     )
     other = HybridIndex(store, embedder=HashingEmbedder(64), identity="two")
-    with pytest.raises(IdentityMismatch):
+    with pytest.raises(IdentityMismatch, match=r"ragchat migrate.* or reset it"):
         await other.search("tea")
     with pytest.raises(IdentityMismatch):
         await other.ingest(Document("b", "tea"))

@@ -234,6 +234,11 @@ async def test_a_foreign_retriever_is_shown_the_text_of_its_kind():
     assert seen == ["meaning", "words"]
 
 
+def test_a_fusion_by_name_is_refused_before_anything_is_searched():
+    with pytest.raises(InvalidSetting, match=r"fusion: must be a fusion, such as Weighted\(\)"):
+        HybridIndex().retriever(fusion="rrf")
+
+
 def test_options_that_only_an_index_can_honour_are_refused_elsewhere():
     with pytest.raises(InvalidSetting, match="min_similarity"):
         RetrievalPipeline(lambda q: [], min_similarity=0.5)

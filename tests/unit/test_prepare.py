@@ -32,6 +32,7 @@ from ragchat_retrieval.errors import (
     StageTimeout,
 )
 from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.policy import Policy, StagePolicy, current_run
 from ragchat_retrieval.trace import Degradation, StageEvent
 from ragchat_retrieval.values import Candidate, Passage, Query, SearchResult
@@ -422,6 +423,11 @@ async def test_a_gate_may_answer_as_numpy_does():
 def test_a_stage_or_option_of_the_wrong_kind_is_refused_at_construction(name, value):
     with pytest.raises(InvalidSetting, match=name):
         Preparer(**{"retriever": Recorder(), name: value})
+
+
+def test_an_index_in_place_of_its_retriever_is_refused_with_how_to_make_one():
+    with pytest.raises(InvalidSetting, match=r"retriever: must be callable, as index\.retriever"):
+        Preparer(HybridIndex())
 
 
 def test_a_listener_that_nobody_would_await_is_refused():
