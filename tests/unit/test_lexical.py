@@ -46,6 +46,7 @@ def matches(query: str, text: str, analyzer: Analyzer = DEFAULT_ANALYZER) -> boo
         ("non\u2011breaking v1\u20112", "non-breaking v1-2"),
         ("ﬁnding", "finding"),
         ("10 ㎏", "10 kg"),
+        ("50 ㎒ ™", "50 MHz TM"),
     ],
 )
 def test_spellings_of_the_same_word_give_the_same_terms(one: str, other: str) -> None:
