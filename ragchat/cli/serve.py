@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,7 @@ from ragchat.cli.options import (
 from ragchat.cli.output import Face
 from ragchat.cli.reranking import reranker_from_env
 from ragchat.cli.running import opened, run
-from ragchat_retrieval.errors import MissingExtra
+from ragchat_retrieval.errors import MissingExtra, RagchatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +145,9 @@ async def _serve(
             face.note(f"listening on http://{shown}:{at}; Ctrl-C stops")
             if model is None:
                 face.note(NO_MODEL)
+            with suppress(RagchatError):  # a store that is away keeps no server from starting
+                if ring is None and not (await opened_index.describe()).documents:
+                    face.note(f"corpus {corpus!r} is empty; ragchat ingest PATH fills it")
             await _running(uvicorn.Server(config), listener)
 
 

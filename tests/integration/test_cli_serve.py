@@ -65,6 +65,19 @@ def test_it_serves_until_a_signal_and_ends_in_order(started, sent):
     assert "documents/a" not in rest
 
 
+def test_an_empty_corpus_is_served_and_said_to_be_empty(started, shell, tmp_path):
+    """A name that was mistyped is an empty index, too."""
+    (tmp_path / "tea.md").write_text("Tea is at four.", "utf-8")
+    assert shell("ingest", "tea.md", "--index", "full.sqlite").exit_code == 0
+    said = []
+    for index in ("ful.sqlite", "full.sqlite"):
+        process, url = started("--index", index)
+        assert httpx2.get(f"{url}/readyz").json() == {"status": "ready"}
+        process.send_signal(signal.SIGTERM)
+        said.append(process.stderr.read())
+    assert ["corpus 'default' is empty" in each for each in said] == [True, False]
+
+
 def test_it_has_asked_its_index_before_it_is_asked(started, shell, tmp_path, monkeypatch):
     """What the first turn would wait for is loaded when the server says that it listens."""
     (tmp_path / "tea.md").write_text("Tea is at four.", "utf-8")
