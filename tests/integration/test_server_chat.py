@@ -187,6 +187,32 @@ async def test_rounds_of_tool_calls_keep_the_evidence_of_their_turn(served, upst
     assert second["choices"][0]["message"]["annotations"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        ({}, True),
+        ({"max_rounds": 1}, False),
+        ({"max_round_bytes": 1}, False),
+        ({"round_seconds": 1e-9}, False),
+    ],
+)
+async def test_a_turn_beyond_the_limits_of_the_server_is_searched_anew(
+    serve, upstream, index, limit, kept
+):
+    served = await serve(index, ServerSettings(model="m", **limit), upstream)
+
+    async def sent(*messages):
+        body = {"messages": messages, "tools": TOOLS}
+        await served.http.post("/v1/chat/completions", json=body)
+        return upstream.requests[-1].json["messages"][0]
+
+    turn = await sent(*ASKED)
+    await sent({"role": "user", "content": "Another question about leave?"})
+    await index.ingest(ragchat.Document("other", "Leave: how many days of leave do I get? 1."))
+    again = await sent(*ASKED, {"role": "assistant", "content": "Let me see."})
+    assert (again == turn) == kept
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_a_round_has_no_evidence_of_a_document_that_is_gone_or_rewritten(
     served, upstream, method
