@@ -61,6 +61,25 @@ async def test_a_non_finite_value_names_the_position_among_all_texts(bad):
     assert caught.value.position == 2
 
 
+@pytest.mark.parametrize("position", [-1, 2, 10**9, "1", 0.5, True, [0]])
+async def test_an_embedder_that_names_no_text_of_its_call_keeps_its_error_without_a_position(
+    position,
+):
+    failure = EmbeddingError("busy", model="theirs", position=position, retryable=True)
+    with pytest.raises(EmbeddingError, match="busy") as caught:
+        await embed_checked(Answering(failure), ["a", " ", "b"])
+    assert caught.value is failure
+    assert caught.value.position is None
+    assert caught.value.retryable
+
+
+async def test_the_position_of_an_embedders_own_error_counts_among_all_texts():
+    failure = EmbeddingError("too long", model="theirs", position=1)
+    with pytest.raises(EmbeddingError, match="too long") as caught:
+        await embed_checked(Answering(failure), ["a", " ", "b"])
+    assert caught.value.position == 2
+
+
 async def test_a_zero_vector_of_a_real_text_is_refused():
     with pytest.raises(EmbeddingError, match="zero vector") as caught:
         await embed_checked(Answering([[0, 0]]), ["", "a"])

@@ -108,7 +108,8 @@ async def without_blanks(
 
     Raises:
         InvalidSetting: `texts` is one string.
-        EmbeddingError: As `embed` raises; `position` then counts in `texts`.
+        EmbeddingError: As `embed` raises; `position` then counts in `texts`, and is None where it
+            named none of those that were sent.
     """
     if isinstance(texts, str):
         raise InvalidSetting("texts", "must be a sequence of strings, not one string")
@@ -118,8 +119,8 @@ async def without_blanks(
     try:
         rows = await embed([texts[place] for place in places])
     except EmbeddingError as error:
-        if error.position is not None:
-            error.position = places[error.position]
+        at = error.position
+        error.position = places[at] if type(at) is int and 0 <= at < len(places) else None
         raise
     if len(places) == len(texts):
         return rows
