@@ -154,8 +154,9 @@ class HybridIndex:
             scope: As for `ingest`.
 
         Raises:
-            InvalidDocument: A passage, its title and its headings are all blank, or its text is not
-                what its span of the document holds.
+            InvalidDocument: A passage, its title and its headings are all blank; its text is not
+                what its span of the document holds; page, lines or ordinal are no whole numbers in
+                their range; or given terms are no texts with counts of 1 or more.
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             StoreError: As for `ingest`.
         """

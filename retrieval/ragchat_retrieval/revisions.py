@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,12 +17,12 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument
 from ragchat_retrieval.metadata import MetadataTexts, are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
-from ragchat_retrieval.text import check_document
+from ragchat_retrieval.text import check_document, is_storable
 from ragchat_retrieval.values import Document, Revision, indexed_text
 from ragchat_retrieval.vectors import unit_matrices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 EMBEDDING_BATCH = 64
 """Texts per call of an embedder: often enough for a progress bar, large enough for a server."""
+
+_MOST = 2**31 - 1
+"""The largest number that every store keeps of a passage."""
 
 _SPLIT_SHARE, _EMBED_SHARE = 0.1, 0.8
 
@@ -93,11 +97,14 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
 
     Raises:
         InvalidDocument: A passage holds nothing to search by, so that no embedder could give it a
-            vector; or its text is not what its span of the document holds.
+            vector; its text is not what its span of the document holds; page, lines or ordinal are
+            no whole numbers in their range; or given terms are no texts with counts of 1 or more.
     """
     for revision in revisions:
         for place, passage in enumerate(revision.passages):
             _check_passage(revision.document, place, passage)
+        for place, terms in enumerate(revision.terms or ()):
+            _check_terms(revision.document, place, terms)
     vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
     encoded = MetadataTexts()
     return [
@@ -116,11 +123,36 @@ def _check_passage(document: Document, place: int, passage: Passage) -> None:
     if not passage.text.strip() and not indexed_text(passage).strip():
         problem, field = "holds no text", f"passages[{place}].text"
         raise InvalidDocument(problem, document_id=document.id, field=field)
+    for name, least, numbers in (
+        ("ordinal", 0, (passage.ordinal,)),
+        ("page", 1, () if passage.page is None else (passage.page,)),
+        ("lines", 1, passage.lines or ()),
+        ("span", 0, passage.span or ()),
+    ):
+        for number in numbers:
+            if type(number) is not int or not least <= number <= _MOST:
+                problem, field = f"no whole number {least} … {_MOST}", f"passages[{place}].{name}"
+                raise InvalidDocument(problem, document_id=document.id, field=field)
     span = passage.span
     # A citation shows what the span holds, and so does a hit that is joined to its neighbours.
-    if span is not None and (span.start < 0 or document.text[slice(*span)] != passage.text):
+    if span is not None and document.text[slice(*span)] != passage.text:
         problem, field = "does not hold the passage's text", f"passages[{place}].span"
         raise InvalidDocument(problem, document_id=document.id, field=field)
+
+
+def _check_terms(document: Document, place: int, terms: object) -> None:
+    problem = "must map texts to counts"
+    if isinstance(terms, Mapping):
+        for term, count in terms.items():
+            if not (isinstance(term, str) and term and is_storable(term)):
+                problem = "a term must be a text, not empty, without NUL or lone surrogates"
+                break
+            if type(count) is not int or not 1 <= count <= _MOST:
+                problem = f"a count must be a whole number 1 … {_MOST}"
+                break
+        else:
+            return
+    raise InvalidDocument(problem, document_id=document.id, field=f"terms[{place}]")
 
 
 def _given_mark(revision: Revision, encoded: MetadataTexts) -> str:

@@ -229,6 +229,68 @@ async def test_a_splitter_that_gives_other_words_than_the_document_s_is_refused(
     assert await store.document_ids(scope=Filter()) == []
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("page", 0),
+        ("page", 1.5),
+        ("page", "3"),
+        ("page", True),
+        ("page", np.int64(3)),
+        ("page", 2**40),
+        ("lines", (0, 1)),
+        ("lines", (1, None)),
+        ("lines", ("1", "2")),
+        ("ordinal", -1),
+        ("ordinal", None),
+        ("ordinal", 0.0),
+        ("ordinal", 2**40),
+        ("span", (0.0, 3.0)),
+        ("span", ("0", "3")),
+    ],
+)
+async def test_where_a_ready_made_passage_stands_is_told_in_whole_numbers(store, field, value):
+    """What is none, or none that every store keeps, is refused before anything is written."""
+    index = index_on(store)
+    wrong = Passage("tea", document_id="a", id="p", **{field: value})
+    made = Revision(document=Document("a", "tea"), passages=(wrong,))
+    with pytest.raises(InvalidDocument) as caught:
+        await index.replace(made)
+    assert (caught.value.document_id, caught.value.field) == ("a", f"passages[0].{field}")
+    assert await store.identity() is None
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"tea": 0},
+        {"cup": 1, "tea": -1},
+        {"tea": 1.5},
+        {"tea": float("nan")},
+        {"tea": True},
+        {"tea": "1"},
+        {"tea": 2**40},
+        {"": 1},
+        {"te\0a": 1},
+        {"\ud800": 1},
+        {1: 1},
+        None,
+        [("tea", 1)],
+    ],
+)
+async def test_given_terms_are_texts_with_counts_of_one_or_more(store, terms):
+    """Else BM25 would weigh a passage by no number at all."""
+    index = index_on(store)
+    passage = Passage("tea", document_id="a")
+    made = Revision(document=Document("a", "tea"), passages=(passage,), terms=(terms,))
+    with pytest.raises(InvalidDocument) as caught:
+        await index.replace(made)
+    assert (caught.value.document_id, caught.value.field) == ("a", "terms[0]")
+    assert await store.identity() is None
+    await index.replace(replace(made, terms=({"tea": 2, "cup": 1},)))
+    assert [hit.passage for hit in await index.search("cup")] == [passage]
+
+
 async def test_given_vectors_are_scaled_to_length_one(store):
     index = index_on(store, embedder=HashingEmbedder(2), fusion=Weighted(0.0))
     given = mixed(("one", RED), ("two", RED))
