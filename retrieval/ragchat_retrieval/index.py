@@ -295,7 +295,8 @@ class HybridIndex:
         Args:
             name: The corpus; or several, which the handle searches as one and does not write. Their
                 passages tell their `Passage.corpus`, and ids begin with it. All must have been
-                written with one identity; those without vectors add their keywords.
+                written with one identity; those without vectors add their keywords, and what is
+                searched by meaning names them as `degraded`.
 
         Raises:
             InvalidSetting: A name cannot be one, there is none, or one occurs twice.

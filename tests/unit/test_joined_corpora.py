@@ -25,6 +25,7 @@ from ragchat_retrieval.stores.manifest_store import ManifestStore
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.stores.postgres import PostgresStore
 from ragchat_retrieval.stores.sqlite import SQLiteStore
+from ragchat_retrieval.trace import Degradation
 from ragchat_retrieval.values import Document
 
 ALL = Filter()
@@ -187,6 +188,29 @@ async def test_a_corpus_without_vectors_adds_its_keywords():
     described = await both.describe()
     assert described.notes == ("1 of 2 passages have no vector; embed() fills them in",)
     assert described.corpus == "words, vectors"
+
+
+async def test_a_search_tells_which_corpora_it_could_not_search_by_meaning():
+    store = MemoryStore()
+    await index_of(store, words={"x": "tea"}, more={"x": "tea"})
+    index = await index_of(store, embedder=HashingEmbedder(64), vectors={"x": "tea"})
+    both = index.corpus(["words", "vectors", "more", "never-written"])
+    reason = "without vectors: words, more; embed() fills them in"
+    assert (await both.search("tea")).degraded == (Degradation("vector", reason),)
+    assert (await both.search("tea", fusion=Weighted(1.0))).degraded == ()
+    assert (await index.corpus(["vectors", "never-written"]).search("tea")).degraded == ()
+    await index.corpus("words").embed()
+    await index.corpus("more").embed()
+    found = await both.search("tea")
+    assert (len(found), found.degraded) == (3, ())
+
+
+async def test_corpora_that_nobody_searches_by_meaning_miss_no_vectors():
+    store = MemoryStore()
+    await index_of(store, embedder=HashingEmbedder(64), vectors={"x": "tea"})
+    index = await index_of(store, words={"x": "tea"})
+    found = await index.corpus(["words", "vectors"]).search("tea")
+    assert (len(found), found.degraded) == (2, ())
 
 
 async def test_writing_to_several_corpora_is_refused():

@@ -56,6 +56,7 @@ class JoinedStore:
         self._parts = {corpus_prefix(part.corpus_name): part for part in parts}
         if not parts or len(self._parts) != len(parts):
             raise InvalidSetting("corpora", "takes one or more different names")
+        self._keyword_only: tuple[str, ...] = ()
 
     def parts(self) -> tuple[Store, ...]:
         """Returns what is read, in the order given."""
@@ -87,6 +88,11 @@ class JoinedStore:
         """Returns a handle on a single corpus of the first part's store, which may be written."""
         return self.parts()[0].corpus(name)
 
+    @property
+    def keyword_only(self) -> tuple[str, ...]:
+        """Names of the corpora that were written without vectors, as `identity` last read them."""
+        return self._keyword_only
+
     async def identity(self) -> Identity | None:
         """Returns what the corpora were written with; None if none was ever written.
 
@@ -94,9 +100,13 @@ class JoinedStore:
             IdentityMismatch: They were written with different analyses or embedding models.
         """
         stored = await self._ask(lambda part: part.identity())
+        pairs = list(zip(self.parts(), stored, strict=True))
+        self._keyword_only = tuple(
+            part.corpus_name for part, each in pairs if each is not None and each.model is None
+        )
         known = (identity for identity in stored if identity is not None)
         common = max(known, key=lambda identity: identity.model is not None, default=None)
-        for part, identity in zip(self.parts(), stored, strict=True):
+        for part, identity in pairs:
             if common is None or identity is None:
                 continue
             # A corpus without vectors has keywords to add, and nothing that could be wrong.
