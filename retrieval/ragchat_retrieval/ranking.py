@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ from ragchat_retrieval.diversity import cap_per_group, drop_near_duplicates, mmr
 from ragchat_retrieval.explain import MMRExplanation
 from ragchat_retrieval.rerank import Reranked
 from ragchat_retrieval.stages import beside
+from ragchat_retrieval.terms import tabulated
 from ragchat_retrieval.values import indexed_text
 from ragchat_retrieval.vectors import normalise
 
@@ -144,14 +144,15 @@ def _spread(
 ) -> list[Candidate]:
     """Drops near-duplicates and diversifies; runs beside the event loop."""
     matrix = _matrix([candidate.passage for candidate in ranked], known, analyzer)
-    if options.near_duplicates is not None:
-        kept = drop_near_duplicates(matrix, options.near_duplicates)
-        ranked, matrix = [ranked[i] for i in kept], matrix[kept]
-    if options.mmr is None:
-        return ranked
     limit = None if options.per_document else query.top_k
     if options.neighbours:
         limit = None  # a hit may turn out to be part of a better one
+    if options.near_duplicates is not None:
+        most = limit if options.mmr is None else None
+        kept = drop_near_duplicates(matrix, options.near_duplicates, most)
+        ranked, matrix = [ranked[i] for i in kept], matrix[kept]
+    if options.mmr is None:
+        return ranked
     return _diversified(ranked, matrix, options.mmr, limit)
 
 
@@ -162,13 +163,12 @@ def _matrix(
     if all(passage.id in known for passage in passages):
         return np.stack([known[passage.id] for passage in passages])
     counts = analyzer.counts_many([indexed_text(passage) for passage in passages])
-    columns = {term: column for column, term in enumerate(dict.fromkeys(chain(*counts)))}
+    table, lengths = tabulated(counts)
     # So many words share columns, which makes few passages a little more alike than they are.
-    width = min(max(1, len(columns)), _MOST_COLUMNS)
+    width = min(max(1, len(table.names)), _MOST_COLUMNS)
     matrix = np.zeros((len(passages), width), dtype=np.float32)
-    for row, terms in enumerate(counts):
-        for term, count in terms.items():
-            matrix[row, columns[term] % width] += 1.0 + np.log(count)
+    rows = np.repeat(np.arange(len(passages)), lengths)
+    np.add.at(matrix, (rows, table.numbers % width), 1.0 + np.log(table.counts, dtype=np.float32))
     return normalise(matrix)
 
 
