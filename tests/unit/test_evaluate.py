@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ragchat_retrieval import RRF, Candidate, Document, Passage, Query, Rerank, Weighted, in_memory
@@ -213,6 +214,23 @@ async def test_no_topic_one_id_twice_and_a_fusion_named_like_a_stage_are_refused
         await evaluate(index, TOPICS * 2)
     with pytest.raises(InvalidSetting, match="vector"):
         await evaluate(index, TOPICS, fusions={"vector": RRF()})
+
+
+@pytest.mark.parametrize("grade", [61, 10**6, 1.5, float("nan"), "1", None])
+async def test_grades_that_are_no_whole_numbers_up_to_60_are_refused(grade):
+    """The gain of a higher one would drown all others, and end in no number."""
+    topics = [*TOPICS, Topic("made", Query("apple"), {"d1": 1, "d2": grade})]
+    problem, asked = "a grade of 'made' is no whole number up to 60", []
+    with pytest.raises(InvalidSetting, match=problem):
+        await evaluate(asked.append, topics)
+    with pytest.raises(InvalidSetting, match=problem):
+        evaluate_run({topic.id: ["d1"] for topic in topics}, topics)
+    assert asked == []
+
+
+def test_the_highest_grade_and_those_below_zero_are_measured():
+    topic = Topic("t", Query("x"), {"a": 60, "b": np.int64(1), "c": -2})
+    assert evaluate_run({"t": ["a", "b", "c"]}, [topic]).mean("ndcg@10") == 1.0
 
 
 # Evaluations as values

@@ -41,7 +41,7 @@ class Topic:
     id: str
     query: Query
     grades: Mapping[str, int] = field(hash=False)
-    """Grade by document id; relevant from 1. At least one is relevant."""
+    """Grade by document id, at most 60; relevant from 1. At least one is relevant."""
 
     messages: tuple[Mapping[str, Any], ...] = field(default=(), kw_only=True, hash=False)
     """The conversation, the question last; empty for a question by itself."""

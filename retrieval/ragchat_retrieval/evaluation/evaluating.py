@@ -70,7 +70,8 @@ async def evaluate(
         on_progress: Hears floats 0 … 1, never falling, 1.0 last.
 
     Raises:
-        InvalidSetting: There is no topic, two share an id, or a fusion is named like a stage.
+        InvalidSetting: There is no topic, two share an id, a grade is no whole number up to 60, or
+            a fusion is named like a stage.
         RetrievalError: A search failed.
     """
     others = dict(fusions or {})

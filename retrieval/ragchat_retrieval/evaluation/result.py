@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragchat_retrieval.errors import InvalidRun, InvalidSetting
 from ragchat_retrieval.evaluation.bootstrap import paired_bootstrap
+from ragchat_retrieval.evaluation.collection import MOST_GRADE
 from ragchat_retrieval.evaluation.metrics import DEFAULT_METRICS, Metric
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ class Evaluation:
     """Rankings of the same topics, side by side.
 
     Raises:
-        InvalidSetting: There is no topic, two share an id, or `main` is no ranking's name.
+        InvalidSetting: There is no topic, two share an id, a grade is no whole number up to 60, or
+            `main` is no ranking's name.
         InvalidRun: A ranking has not exactly one row per topic.
     """
 
@@ -173,15 +176,21 @@ class Evaluation:
 
 
 def check_topics(topics: Sequence[Topic]) -> None:
-    """Checks that there are topics, each with an id of its own.
+    """Checks that there are topics, each with an id of its own and grades up to 60.
 
     Raises:
-        InvalidSetting: There is none, or an id occurs twice.
+        InvalidSetting: There is none, an id occurs twice, or a grade is no whole number up to 60.
     """
     if not topics:
         raise InvalidSetting("topics", "at least one is needed")
     if len({topic.id for topic in topics}) < len(topics):
         raise InvalidSetting("topics", "an id occurs twice")
+    for topic in topics:
+        for grade in topic.grades.values():
+            given: object = grade
+            if not isinstance(given, Integral) or grade > MOST_GRADE:
+                problem = f"a grade of {topic.id!r} is no whole number up to {MOST_GRADE}"
+                raise InvalidSetting("topics", problem)
 
 
 def evaluate_run(
@@ -200,6 +209,7 @@ def evaluate_run(
         name: What to call the ranking.
 
     Raises:
+        InvalidSetting: There is no topic, two share an id, or a grade is no whole number up to 60.
         InvalidRun: The run does not rank exactly these topics.
     """
     wanted = {topic.id for topic in topics}
