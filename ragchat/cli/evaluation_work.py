@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,10 @@ async def searched(face: Face, collection: Collection, asked: Asked) -> AsyncIte
     from ragchat_retrieval.index import HybridIndex  # noqa: PLC0415 - as above
 
     # BEIR's documents are judged whole, so each is one passage.
-    async with HybridIndex(embedder=_embedder(asked.cache), splitter=WholeText()) as index:
+    async with (
+        _embedder(asked.cache) as embedder,
+        HybridIndex(embedder=embedder, splitter=WholeText()) as index,
+    ):
         await _fill(face, index, collection)
         yield index
 
@@ -92,8 +95,15 @@ async def _fill(face: Face, index: HybridIndex, collection: Collection) -> None:
             tell(min(1.0, (start + _BATCH) / len(documents)))
 
 
-def _embedder(cache: Path | None) -> Embedder | None:
+@asynccontextmanager
+async def _embedder(cache: Path | None) -> AsyncIterator[Embedder | None]:
+    """Yields the embedder that is configured, its connections and its cache closed at the end."""
     from ragchat_retrieval.embedders import CachedEmbedder, embedder_from_env  # noqa: PLC0415 - as above
 
-    embedder = embedder_from_env()
-    return embedder if cache is None or embedder is None else CachedEmbedder(embedder, cache)
+    async with AsyncExitStack() as stack:
+        embedder = embedder_from_env()
+        if (close := getattr(embedder, "aclose", None)) is not None:
+            stack.push_async_callback(close)
+        if cache is not None and embedder is not None:
+            embedder = await stack.enter_async_context(CachedEmbedder(embedder, cache))
+        yield embedder

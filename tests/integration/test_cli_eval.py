@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ragchat.cli.app import app
 from ragchat.testing import LoopbackOpenAI
+from ragchat_retrieval.embedders import HashingEmbedder
 
 PLANTS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "plum"]
 
@@ -159,6 +160,21 @@ def test_embeddings_are_kept_between_runs_where_asked(shell, folder, tmp_path):
     first = shell("eval", folder, "--cache", "vectors.sqlite", "--json")
     assert (tmp_path / "vectors.sqlite").exists()
     assert shell("eval", folder, "--cache", "vectors.sqlite", "--json").stdout == first.stdout
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--cache", "vectors.sqlite"), ("--gate", "nowhere:mrr>=1")]
+)
+def test_the_connections_of_the_embedder_are_closed_at_the_end(shell, folder, monkeypatch, options):
+    """So they are where embeddings are kept, and where there is nothing to show."""
+    closed = []
+
+    async def aclose(self):
+        closed.append(self.model)
+
+    monkeypatch.setattr(HashingEmbedder, "aclose", aclose, raising=False)
+    shell("eval", folder, *options)
+    assert closed == [HashingEmbedder().model]
 
 
 def test_other_files_and_fewer_questions_may_be_named(shell, folder):
