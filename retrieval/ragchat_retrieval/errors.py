@@ -26,6 +26,7 @@
     │   ├── MigrationError              a corpus was not, or not rightly, copied into another
     │   │   ├── MigrationTargetInUse    the other corpus holds documents that the first has not
     │   │   └── MigrationMismatch       what was copied is not what there is
+    │   │       └── MigrationSourceChanging  it was written faster than it was copied
     │   ├── DeadlineExceeded            the request's time is used up
     │   ├── StageTimeout                one stage used up its own time
     │   └── StoreError                  the store refused or failed
@@ -338,9 +339,24 @@ class MigrationMismatch(MigrationError):
         problems: What differs, a sentence each, with ids and without content.
     """
 
+    explanation: ClassVar[str] = "the new corpus differs"
+
     def __init__(self, problems: tuple[str, ...]) -> None:
-        super().__init__("the new corpus differs: " + "; ".join(problems))
+        super().__init__(f"{self.explanation}: {'; '.join(problems)}")
         self.problems = problems
+
+
+class MigrationSourceChanging(MigrationMismatch):
+    """The old corpus was written anew before each verification of the copy was done.
+
+    Nothing is known to be wrong with what was copied, and it stays.
+    """
+
+    retryable = True
+    explanation = (
+        "the old corpus is written faster than its changes are copied; "
+        "stop its writers, or run it again when they write less; so far the new one differs"
+    )
 
 
 class DeadlineExceeded(RetrievalError, TimeoutError):

@@ -16,6 +16,7 @@ from ragchat_retrieval.errors import (
     IdentityMismatch,
     InvalidSetting,
     MigrationMismatch,
+    MigrationSourceChanging,
     MigrationTargetInUse,
     SwapUnsupported,
 )
@@ -245,6 +246,34 @@ async def test_a_corpus_of_something_else_is_left_alone(old: HybridIndex) -> Non
         await migrate_index(old, HybridIndex(MemoryStore()), batch=0)
 
 
+class Restless(MemoryStore):
+    """Somebody writes it whenever its fingerprints have been read, as often as it is told."""
+
+    writes = 0
+
+    async def fingerprints(self, document_ids=None, *, scope):
+        found = await super().fingerprints(document_ids, scope=scope)
+        if document_ids is None and self.writes:
+            self.writes -= 1
+            await HybridIndex(self, embedder=SMALL).ingest(*documents(3, f"edition{self.writes}"))
+        return found
+
+
+async def test_an_index_that_is_written_faster_than_it_is_copied_is_told_from_a_bad_copy() -> None:
+    """What was copied is not wrong: it says what to do, and a run in a quiet hour completes it."""
+    store = Restless()
+    old, new = await filled(store), HybridIndex(MemoryStore())
+    store.writes = 10_000
+    with pytest.raises(MigrationSourceChanging, match="stop its writers") as caught:
+        await migrate_index(old, new)
+    assert isinstance(caught.value, MigrationMismatch)
+    assert caught.value.retryable
+    assert any("another fingerprint: 3 documents" in problem for problem in caught.value.problems)
+    store.writes = 5
+    assert (await migrate_index(old, new)).verified
+    assert await stored(new) == await stored(old)
+
+
 async def test_an_empty_index_is_copied_to_an_empty_one() -> None:
     report = await migrate_index(HybridIndex(MemoryStore()), HybridIndex(MemoryStore()))
     assert (report.documents, report.verified) == (0, True)
@@ -297,6 +326,7 @@ async def test_verification_finds_what_differs(old: HybridIndex, spoils: str, pr
     store.spoils = spoils
     with pytest.raises(MigrationMismatch) as caught:
         await migrate_index(old, HybridIndex(store))
+    assert not isinstance(caught.value, MigrationSourceChanging)
     told = "; ".join(caught.value.problems)
     assert problem.replace("'d002, …", "'d002', …") in told
     assert "number" not in told

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ragchat_retrieval.errors import InvalidSetting, MigrationMismatch, MigrationTargetInUse
+from ragchat_retrieval.errors import (
+    InvalidSetting,
+    MigrationMismatch,
+    MigrationSourceChanging,
+    MigrationTargetInUse,
+)
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.migration.copying import EVERYTHING, Copying
 from ragchat_retrieval.migration.report import MigrationReport
@@ -60,6 +65,8 @@ async def migrate_index(
         IdentityMismatch: The new corpus was written with something else.
         MigrationTargetInUse: The new corpus holds documents that the old one has not.
         MigrationMismatch: Verification found a difference.
+        MigrationSourceChanging: It found one each time, and the old index was written each time
+            meanwhile; what was copied stays.
         EmbeddingError: The new embedder failed; what was written before stays.
     """
     if batch < 1:
@@ -132,9 +139,9 @@ class _Run:
             if not found:
                 return replace(report, verified=True)
             if await self.copying.old.store.revision() == report.revision:
-                break
+                raise MigrationMismatch(found)
             report = await self.catch_up(report, prune=True)  # what differs may be news
-        raise MigrationMismatch(found)
+        raise MigrationSourceChanging(found)
 
     async def _round(
         self, report: MigrationReport, stale: list[str], gone: list[str]
