@@ -175,7 +175,7 @@ def _typed(error: sqlite3.Error) -> StoreError:
         return NotAStore("the file is no SQLite database", store=NAME)
     problems = {
         sqlite3.SQLITE_CORRUPT: "the file is damaged",
-        sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+        sqlite3.SQLITE_CANTOPEN: "the file cannot be opened, or its folder is not there",
         sqlite3.SQLITE_FULL: "the disk is full",
         sqlite3.SQLITE_IOERR: "the disk fails",
     }
