@@ -124,7 +124,7 @@ def drop_near_duplicates(
     stack = np.empty_like(vectors)
     for start in range(0, len(vectors), _BLOCK):
         block = vectors[start : start + _BLOCK]
-        like: NDArray[np.bool_] = (block @ stack[: len(kept)].T >= least).any(axis=1)
+        like = np.logical_or.reduce(block @ stack[: len(kept)].T >= least, axis=1)
         within: NDArray[np.bool_] = block @ block.T >= least
         for place in range(len(block)):
             if len(kept) >= most:
