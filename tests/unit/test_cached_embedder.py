@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import sqlite3
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -196,6 +196,16 @@ async def test_concurrent_tasks_share_it(cached):
         assert np.array_equal(some, expected[n : n + 20])
 
 
+def _fill_one(path):
+    with ThreadPoolExecutor(1) as thread:  # with a loop of its own
+        thread.submit(lambda: asyncio.run(_embedded(path, ["a"]))).result()
+
+
+async def _embedded(path, texts):
+    async with CachedEmbedder(HashingEmbedder(8), path) as cached:
+        await cached.embed(texts)
+
+
 def _fill(path, offset):
     async def fill():
         async with CachedEmbedder(HashingEmbedder(8), path) as cached:
@@ -215,6 +225,30 @@ async def test_processes_share_a_file(tmp_path):
     async with CachedEmbedder(inner, path) as cached:
         await cached.embed([f"text {n}" for n in range(30)])
     assert inner.asked == []
+
+
+async def test_a_file_that_another_process_makes_at_the_same_moment_is_ours(tmp_path, monkeypatch):
+    path = tmp_path / "cache.sqlite"
+    real = sqlite3.connect
+
+    class Overtaken(sqlite3.Connection):
+        statements = 0
+
+        def execute(self, *args):
+            self.statements += 1
+            if self.statements == 2:  # between any two the other one may come
+                monkeypatch.setattr(sqlite3, "connect", real)
+                _fill_one(path)
+            return super().execute(*args)
+
+    def connect(*args, **kwargs):
+        return real(*args, factory=Overtaken, **kwargs)
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    inner = Recording()
+    async with CachedEmbedder(inner, path) as cached:
+        await cached.embed(["a", "b"])
+    assert [texts for texts, _ in inner.asked] == [["b"]]
 
 
 @pytest.mark.parametrize("content", [b"this is no database, " * 200, b"x"])

@@ -39,6 +39,10 @@ create table if not exists vectors (
 )
 """
 
+_MARKS = """select (select application_id from pragma_application_id),
+                   (select count(*) from sqlite_master)"""
+"""What a file is, in one statement: between two, another process could make the table."""
+
 # A connection must not be used or closed in a forked child, so the child keeps it untouched.
 _inherited: list[sqlite3.Connection] = []
 
@@ -160,8 +164,7 @@ def _check_size(path: Path) -> None:
 
 def _check_file(connection: sqlite3.Connection) -> None:
     """Refuses a database that somebody else made, before anything in it changes."""
-    [application] = connection.execute("pragma application_id").fetchone()
-    [tables] = connection.execute("select count(*) from sqlite_master").fetchone()
+    application, tables = connection.execute(_MARKS).fetchone()
     if application != _APPLICATION and (application or tables):
         raise NotAStore("the file is a database, but no embedding cache", store=STORE)
 
