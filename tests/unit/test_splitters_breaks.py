@@ -13,6 +13,7 @@ from ragchat_retrieval.chunking.breaks import (
     trimmed,
     word_spans,
 )
+from ragchat_retrieval.testing.splitter_suite import inside_cluster
 
 
 def cut(how, text):
@@ -97,3 +98,10 @@ def test_words_of_scripts_with_and_without_spaces(text, expected):
 )
 def test_a_cut_inside_a_character_is_known(text, offset, inside):
     assert joined(text, offset) is inside
+
+
+@pytest.mark.parametrize("text", ["👩\u200d🔬\u200d🇵🇱", "🇵🇱\u200d👩"])
+def test_the_suite_s_own_rule_knows_no_more_characters_than_unicode(text):
+    """A joiner joins two pictures, and no flag (rules GB11 to GB13)."""
+    inside = [at for at in range(len(text)) if inside_cluster(text, at)]
+    assert all(joined(text, at) for at in inside)

@@ -102,9 +102,9 @@ def inside_cluster(text: str, offset: int) -> bool:
         return False
     if after in _JOINERS or unicodedata.category(after) in {"Mn", "Me", "Mc"}:
         return True
-    if before == "\u200d" and unicodedata.category(after) == "So":
+    if before == "\u200d" and _is_pictograph(after):
         base = text[:offset].rstrip("".join(_JOINERS))  # two emoji are joined, not a letter and one
-        return bool(base) and unicodedata.category(base[-1]) == "So"
+        return bool(base) and _is_pictograph(base[-1])
     return _is_regional(after) and _regionals_before(text, offset) % 2 == 1
 
 
@@ -113,6 +113,10 @@ def _regionals_before(text: str, offset: int) -> int:
     while begin and _is_regional(text[begin - 1]):
         begin -= 1
     return offset - begin
+
+
+def _is_pictograph(character: str) -> bool:
+    return unicodedata.category(character) == "So" and not _is_regional(character)
 
 
 def _is_regional(character: str) -> bool:
