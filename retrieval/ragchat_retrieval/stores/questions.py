@@ -28,15 +28,20 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 
-# Up to about a millisecond of work is done at once; more goes to a worker thread, which costs a
-# tenth of that.
+# Up to a millisecond or two of work is done at once; more goes to a worker thread. That costs half
+# a millisecond of processor time, most of it for what that thread has to bring into its caches.
 SMALL_TESTS = 2_000
 """Values tested for a filter, or rows looked at one by one."""
 
 SMALL_IDS = 500
 _SMALL_ROWS = 200_000
 _SMALL_HITS = 2_000
-_SMALL_FLOATS = 4_000_000
+_SMALL_FLOATS = 10_000_000
+"""Numbers of a matrix multiplied by one vector, a tenth of a nanosecond each."""
+
+_SEVERAL = 2.5
+"""Times that a product with several vectors, two or sixteen, takes as long as one with one."""
+
 _SMALL_TERMS = 64
 
 
@@ -89,8 +94,9 @@ class Nearby(ABC, Generic[T_co]):
 
     def is_small(self, snapshot: Snapshot) -> bool:
         """Depends on the size of the matrix and on filters."""
+        floats = snapshot.rows * (snapshot.dimension or 0)
         return (
-            len(self.vectors) * snapshot.rows * (snapshot.dimension or 0) <= _SMALL_FLOATS
+            floats * (1 if len(self.vectors) == 1 else _SEVERAL) <= _SMALL_FLOATS
             and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
         )
 
