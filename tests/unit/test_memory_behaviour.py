@@ -89,6 +89,23 @@ async def test_large_work_leaves_the_loops_thread(monkeypatch: pytest.MonkeyPatc
     assert [thread is main for thread in threads] == [True, False, True, False]
 
 
+async def test_vectors_that_are_compared_together_count_for_less_than_each_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A few share the way of the matrix from memory; many leave the loop's thread all the same."""
+    store = MemoryStore()
+    await put(store, revision("a", "one"))
+    snapshot = store._state().snapshot
+    once = snapshot.rows * 8
+    monkeypatch.setattr(questions, "_SMALL_FLOATS", 3 * once)
+    vectors = [vector_of("one")] * 100
+    small = [
+        questions.VectorSearch(vectors[:many], 1, ALL, ALL).is_small(snapshot)
+        for many in (1, 4, 100)
+    ]
+    assert small == [True, True, False]
+
+
 async def test_removed_documents_are_let_go() -> None:
     """Repairing gives back what removed documents held."""
     store = MemoryStore()

@@ -39,8 +39,8 @@ _SMALL_HITS = 2_000
 _SMALL_FLOATS = 10_000_000
 """Numbers of a matrix multiplied by one vector, a tenth of a nanosecond each."""
 
-_SEVERAL = 2.5
-"""Times that a product with several vectors, two or sixteen, takes as long as one with one."""
+_ANOTHER = 0.45
+"""What each further vector costs beside the first: for that one the matrix comes from memory."""
 
 _SMALL_TERMS = 64
 
@@ -96,7 +96,7 @@ class Nearby(ABC, Generic[T_co]):
         """Depends on the size of the matrix and on filters."""
         floats = snapshot.rows * (snapshot.dimension or 0)
         return (
-            floats * (1 if len(self.vectors) == 1 else _SEVERAL) <= _SMALL_FLOATS
+            floats * (1 + _ANOTHER * (len(self.vectors) - 1)) <= _SMALL_FLOATS
             and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
         )
 
