@@ -92,13 +92,11 @@ def test_every_block_says_what_it_is(page):
         assert block.language not in written or block.title, f"{block}: which file is it?"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_an_example_runs_by_itself(example, reader, child_env, server):
-    """It ends with 0, prints what stands at its head, and is quiet on stderr."""
-    env = {**child_env, "OPENAI_API_KEY": "loopback", "OPENAI_BASE_URL": server.base_url}
-    done = subprocess.run(
+def run_by_itself(example, folder, env):
+    """Runs an example in a process of its own, with only these variables set."""
+    return subprocess.run(
         [sys.executable, str(example)],
-        cwd=reader,
+        cwd=folder,
         env=env,
         capture_output=True,
         text=True,
@@ -106,6 +104,13 @@ def test_an_example_runs_by_itself(example, reader, child_env, server):
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs_by_itself(example, reader, child_env, server):
+    """It ends with 0, prints what stands at its head, and is quiet on stderr."""
+    env = {**child_env, "OPENAI_API_KEY": "loopback", "OPENAI_BASE_URL": server.base_url}
+    done = run_by_itself(example, reader, env)
     assert (done.returncode, done.stderr) == (0, "")
     assert printed_as(expected_output(example), done.stdout), done.stdout
 
@@ -118,16 +123,7 @@ def test_an_example_goes_on_where_a_model_does_not_help(example, reader, child_e
     """A helper's answer that is of no use is skipped, as the pages promise."""
     with LoopbackOpenAI(default="I would rather not.") as server:
         env = {**child_env, "OPENAI_API_KEY": "loopback", "OPENAI_BASE_URL": server.base_url}
-        done = subprocess.run(
-            [sys.executable, str(example)],
-            cwd=reader,
-            env=env,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=120,
-            check=False,
-        )
+        done = run_by_itself(example, reader, env)
         assert server.requests
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -140,16 +136,7 @@ ASKING = [example for example in EXAMPLES if "OpenAI()" in example.read_text("ut
 def test_an_example_without_a_chat_model_says_in_a_line_what_to_set(example, reader, child_env):
     """Whoever tries an example first of all meets no traceback."""
     env = {name: value for name, value in child_env.items() if not name.startswith("OPENAI_")}
-    done = subprocess.run(
-        [sys.executable, str(example)],
-        cwd=reader,
-        env=env,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
+    done = run_by_itself(example, reader, env)
     assert done.returncode == 1
     assert re.fullmatch(r".* Set OPENAI_API_KEY, and OPENAI_BASE_URL if need be\.\n", done.stderr)
 
