@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,10 @@ _DAMP_FROM = 0.1
 _DAMP_OVER = 0.5
 """Range of cosine over which the weight falls to nothing."""
 
-_NORMALISED = 1e-5
+NORMALISED = 1e-5
 """A row whose length differs from 1 by no more than this counts as normalised."""
 
-ROUNDING = 2 * _NORMALISED
+ROUNDING = 2 * NORMALISED
 """How far the product of two normalised rows may lie below their cosine: a vector's product with
 itself is not always 1."""
 
@@ -53,7 +53,7 @@ def unit_rows(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
         return matrix
     lengths = np.sqrt(squared_lengths([matrix]))[:, np.newaxis]
     with np.errstate(invalid="ignore"):
-        off = (lengths > 0) & np.isfinite(lengths) & (np.abs(lengths - 1.0) > _NORMALISED)
+        off = (lengths > 0) & np.isfinite(lengths) & (np.abs(lengths - 1.0) > NORMALISED)
     if not off.any():
         return matrix
     scaled: NDArray[np.float32] = (matrix / np.where(off, lengths, 1.0)).astype(np.float32)
@@ -66,19 +66,28 @@ def unit_matrices(matrices: Sequence[NDArray[np.float32]]) -> Sequence[NDArray[n
     Args:
         matrices: float32 [n, d] each.
     """
-    if all(m.ndim == 2 and m.shape[1] == matrices[0].shape[1] for m in matrices):  # noqa: PLR2004 - matrices
-        # A sum depends a little on where its row stands, so what is near the bound is seen alone.
-        off = np.abs(np.sqrt(squared_lengths(matrices)) - 1.0)
-        if (off < _NORMALISED / 2).all():
-            return matrices
-    return [unit_rows(matrix) for matrix in matrices]
+    alike = all(m.ndim == 2 and m.shape[1] == matrices[0].shape[1] for m in matrices)  # noqa: PLR2004 - matrices
+    return matrices if alike and are_unit(matrices) else [unit_rows(m) for m in matrices]
 
 
-def squared_lengths(matrices: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+def are_unit(matrices: Sequence[NDArray[Any]]) -> bool:
+    """Says whether all rows are finite and have length 1 beyond any doubt.
+
+    Args:
+        matrices: float32 or float64 [n, d] each, of one d.
+    """
+    # A sum depends a little on how it is made and where its row stands, so what is near the bound
+    # is left to a closer look.
+    off = np.abs(np.sqrt(squared_lengths(matrices)) - 1.0)
+    return bool((off < NORMALISED / 2).all())
+
+
+def squared_lengths(matrices: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """Returns the sum of the squares of each row, non-finite exactly if a number in it is.
 
     Args:
-        matrices: float32 [n, d] each, of one d; many small ones cost as much as a large one.
+        matrices: float32 or float64 [n, d] each, of one d; many small ones cost as much as a large
+            one.
     """
     parts = [np.zeros(0)]
     for low in range(0, len(matrices), _TOGETHER):

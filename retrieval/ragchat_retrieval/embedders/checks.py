@@ -15,7 +15,7 @@ import numpy as np
 from ragchat_retrieval.errors import EmbeddingError, InvalidSetting, RagchatError
 from ragchat_retrieval.policy import model_call
 from ragchat_retrieval.stages import call_stage
-from ragchat_retrieval.vectors import squared_lengths
+from ragchat_retrieval.vectors import NORMALISED, are_unit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragchat_retrieval.ports import Embedder, EmbeddingKind
-
-_NORMALISED = 1e-5
-"""A row whose length differs from 1 by no more than this is kept bit for bit."""
 
 
 async def embed_checked(
@@ -155,7 +152,7 @@ def checked_rows(answer: object, *, count: int, dimension: int, model: str) -> N
         raise EmbeddingError(problem, model=model)
     if vectors.dtype.kind not in "fiu":
         raise EmbeddingError("returned values that are no numbers", model=model)
-    if _is_normalised(vectors):
+    if vectors.dtype in (np.float32, np.float64) and are_unit([vectors]):
         return vectors.astype(np.float32)
     _refuse_first(np.logical_not(np.isfinite(vectors).all(axis=1)), "a non-finite value", model)
     _refuse_first(np.logical_not(vectors.any(axis=1)), "a zero vector", model)
@@ -176,15 +173,6 @@ def _refuse_first(bad: NDArray[np.bool_], what: str, model: str) -> None:
         raise EmbeddingError(problem, model=model, position=position)
 
 
-def _is_normalised(vectors: NDArray[Any]) -> bool:
-    """Whether these are rows of finite numbers and of length 1 beyond any doubt."""
-    if vectors.dtype not in (np.float32, np.float64):
-        return False
-    # A sum depends a little on how it is made, so what is near the bound is looked at closely.
-    off = np.abs(np.sqrt(squared_lengths([vectors])) - 1.0)
-    return bool((off < _NORMALISED / 2).all())
-
-
 def _normalised(vectors: NDArray[Any]) -> NDArray[np.float32]:
     exact = vectors.astype(np.float64)
     # Scaling by the largest value first keeps the squares of huge and tiny numbers in range.
@@ -192,6 +180,6 @@ def _normalised(vectors: NDArray[Any]) -> NDArray[np.float32]:
     scaled = exact / peaks
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        done = np.abs(peaks * lengths - 1.0) <= _NORMALISED
+        done = np.abs(peaks * lengths - 1.0) <= NORMALISED
     rows: NDArray[np.float32] = np.where(done, exact, scaled / lengths).astype(np.float32)
     return rows
