@@ -101,8 +101,7 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
             no whole numbers in their range; or given terms are no texts with counts of 1 or more.
     """
     for revision in revisions:
-        for place, passage in enumerate(revision.passages):
-            _check_passage(revision.document, place, passage)
+        _check_passages(revision.document, revision.passages)
         for place, terms in enumerate(revision.terms or ()):
             _check_terms(revision.document, place, terms)
     vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
@@ -117,6 +116,11 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
         )
         for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
     ]
+
+
+def _check_passages(document: Document, passages: Sequence[Passage]) -> None:
+    for place, passage in enumerate(passages):
+        _check_passage(document, place, passage)
 
 
 def _check_passage(document: Document, place: int, passage: Passage) -> None:
@@ -269,8 +273,7 @@ def _bare(
     analyzer: Analyzer,
 ) -> list[Revision]:
     for document, passages in zip(documents, pieces, strict=True):
-        for place, passage in enumerate(passages):
-            _check_passage(document, place, passage)
+        _check_passages(document, passages)
     revisions = [
         Revision(document=d, passages=tuple(p), fingerprint=fingerprint(d, splitter_name))
         for d, p in zip(documents, pieces, strict=True)
