@@ -428,8 +428,8 @@ def documents_of(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
     return [{"id": c.passage.id, "score": c.score} for c in candidates]
 
 
-_LABEL = 512
-"""Characters of a title or heading that are indexed with each passage."""
+LONGEST_LABEL = 512
+"""Most characters of a title or heading that stand with every passage below it."""
 
 
 def indexed_text(passage: Passage) -> str:
@@ -441,7 +441,7 @@ def indexed_text(passage: Passage) -> str:
     if not (passage.title or passage.headings):
         return passage.text
     above = [passage.title or "", *passage.headings]
-    head = [line for line in dict.fromkeys(part.strip()[:_LABEL] for part in above) if line]
+    head = [line for line in dict.fromkeys(part.strip()[:LONGEST_LABEL] for part in above) if line]
     body = passage.text
     rest = body.lstrip()
     # "Go" is not the beginning of "Gophers".

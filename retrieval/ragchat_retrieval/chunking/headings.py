@@ -12,15 +12,13 @@ from ragchat_retrieval.chunking.lines import LineIndex
 from ragchat_retrieval.chunking.markdown import sections
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
 from ragchat_retrieval.chunking.packing import LINES, PROSE, Entry, Piece, pack, pieces
+from ragchat_retrieval.values import LONGEST_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ragchat_retrieval.chunking.markdown import Node, Section
     from ragchat_retrieval.values import Document, Passage, Span
-
-LONGEST_HEADER = 512
-"""Most characters of a table's header that is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,4 +118,4 @@ def _divide(
 def _header(text: str, table: Node) -> str:
     """Returns the line with the names of a table's columns, or the beginning of a long one."""
     first = next(line_spans(text, *table.span))
-    return text[first.start : first.end].strip()[:LONGEST_HEADER]
+    return text[first.start : first.end].strip()[:LONGEST_LABEL]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.chunking.breaks import trimmed
 from ragchat_retrieval.chunking.lines import LineIndex
+from ragchat_retrieval.values import LONGEST_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,10 +33,6 @@ _FRONT_MATTER = re.compile(
 )
 _RULE = re.compile(r"[-*_ \t]+")
 _CONTAINERS = frozenset({"bullet_list", "ordered_list", "list_item", "blockquote", "table", "tr"})
-LONGEST_HEADING = 512
-"""Characters of a heading's Markdown at most; more is a paragraph. A heading stands with every
-passage below it, and a line of dashes makes one of the whole paragraph above it."""
-
 _TITLE_REACH = 16 * 1024
 """Characters at the start of a text in which its title is looked for."""
 
@@ -86,7 +83,7 @@ def sections(text: str, lines: LineIndex | None = None) -> list[Section]:
     Front matter (YAML between ``---`` lines at the very start) is left out, and so are heading
     lines: they are in the paths. The one exception is a heading with nothing below it, neither text
     nor further headings. It makes a section of its own, so that nothing is lost. What is longer
-    than `LONGEST_HEADING` is no heading.
+    than `LONGEST_LABEL` is no heading.
 
     Args:
         text: The whole text.
@@ -176,7 +173,8 @@ def _by_heading(
 
 
 def _is_heading(block: _Block) -> bool:
-    return block.kind == "heading" and len(block.content) <= LONGEST_HEADING
+    # A line of dashes makes a heading of the whole paragraph above it.
+    return block.kind == "heading" and len(block.content) <= LONGEST_LABEL
 
 
 def _partition(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from ragchat_retrieval.chunking.breaks import line_spans
 from ragchat_retrieval.chunking.build import build_passages
-from ragchat_retrieval.chunking.headings import LONGEST_HEADER, section_spans
+from ragchat_retrieval.chunking.headings import section_spans
 from ragchat_retrieval.chunking.lines import LineIndex
 from ragchat_retrieval.chunking.markdown import Section, sections
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
 from ragchat_retrieval.chunking.packing import LINES, Entry, pack, pieces
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.values import Span
+from ragchat_retrieval.values import LONGEST_LABEL, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ class TableSplitter:
             yield span, () if header is None else (header,)
             if header is None:
                 first = next(iter(row_spans(text, *span)))
-                header = " ".join(text[first.start : first.end].split())[:LONGEST_HEADER]
+                header = " ".join(text[first.start : first.end].split())[:LONGEST_LABEL]
 
 
 def row_spans(text: str, start: int, end: int) -> Iterator[Span]:
