@@ -106,6 +106,26 @@ async def test_vectors_that_are_compared_together_count_for_less_than_each_alone
     assert small == [True, True, False]
 
 
+async def test_hits_that_both_lanes_find_are_fewer_at_once_than_those_of_words_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them is looked up in the other lane too, and of several questions they add up."""
+    store = MemoryStore()
+    await put(store, revision("a", *map(str, range(8))))
+    snapshot = store._state().snapshot
+    monkeypatch.setattr(questions, "_SMALL_HITS", 4)
+    monkeypatch.setattr(questions, "SMALL_IDS", 2)
+
+    def small(limit: int, asked: int = 1) -> tuple[bool, bool]:
+        alone = questions.TextSearch({"1": 1.0}, limit, ALL, ALL)
+        beside = questions.WordRows([{"1": 1.0}] * asked, [], limit, ALL, ALL, complete=True)
+        return alone.is_small(snapshot), beside.is_small(snapshot)
+
+    assert [small(2), small(4), small(5)] == [(True, True), (True, False), (False, False)]
+    assert small(1, asked=2) == (True, True)
+    assert small(1, asked=3) == (True, False)
+
+
 async def test_removed_documents_are_let_go() -> None:
     """Repairing gives back what removed documents held."""
     store = MemoryStore()

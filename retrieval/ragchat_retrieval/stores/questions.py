@@ -68,12 +68,7 @@ class TextSearch:
 
     def is_small(self, snapshot: Snapshot) -> bool:
         """Depends on terms, passages, hits and filters."""
-        return (
-            len(self.terms) <= _SMALL_TERMS
-            and snapshot.rows <= _SMALL_ROWS
-            and min(self.limit, snapshot.rows) <= _SMALL_HITS
-            and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
-        )
+        return _are_few_words(self, snapshot, [self.terms], _SMALL_HITS)
 
     def answer(self, snapshot: Snapshot) -> list[Hit]:
         """Returns hits, best first."""
@@ -158,12 +153,7 @@ class WordRows:
 
     def is_small(self, snapshot: Snapshot) -> bool:
         """Depends on terms, passages, hits and filters."""
-        return (
-            sum(map(len, self.terms)) <= _SMALL_TERMS
-            and len(self.terms) * snapshot.rows <= _SMALL_ROWS
-            and len(self.terms) * min(self.limit, snapshot.rows) <= SMALL_IDS
-            and snapshot.mask_cost(self.filter, self.scope) <= SMALL_TESTS
-        )
+        return _are_few_words(self, snapshot, self.terms, SMALL_IDS)
 
     def offer(self, snapshot: Snapshot, loop: AbstractEventLoop) -> None:
         """Lets a loop in another thread prepare the answer, if that is little work."""
@@ -316,6 +306,21 @@ class Commonness:
 def is_small_lookup(snapshot: Snapshot, passage_ids: Sequence[str], scope: Filter) -> bool:
     """Whether passages are few enough to be looked up at once."""
     return len(passage_ids) <= SMALL_IDS and snapshot.mask_cost(scope) <= SMALL_TESTS
+
+
+def _are_few_words(
+    asked: TextSearch | WordRows,
+    snapshot: Snapshot,
+    terms: Sequence[Mapping[str, float]],
+    most_hits: int,
+) -> bool:
+    """Whether the words of one or more questions are looked up in about a millisecond."""
+    return (
+        sum(map(len, terms)) <= _SMALL_TERMS
+        and len(terms) * snapshot.rows <= _SMALL_ROWS
+        and len(terms) * min(asked.limit, snapshot.rows) <= most_hits
+        and snapshot.mask_cost(asked.filter, asked.scope) <= SMALL_TESTS
+    )
 
 
 def _completed(
