@@ -149,7 +149,9 @@ if TYPE_CHECKING:
         Store,
         StoreCounts,
         SwappableStore,
+        TellsWritten,
         TermCounts,
+        Written,
     )
     from ragchat_retrieval.quantization import Quantized, quantize
     from ragchat_retrieval.rerank import Rerank
@@ -305,6 +307,7 @@ __all__ = [
     "SwapUnsupported",
     "SwappableStore",
     "TableSplitter",
+    "TellsWritten",
     "TermCounts",
     "TextSplitter",
     "TitleExplanation",
@@ -313,6 +316,7 @@ __all__ = [
     "UnknownCorpus",
     "Weighted",
     "WholeText",
+    "Written",
     "as_filterable",
     "cached",
     "cluster",
@@ -482,7 +486,9 @@ _HOMES = {
         "Store",
         "StoreCounts",
         "SwappableStore",
+        "TellsWritten",
         "TermCounts",
+        "Written",
     ),
     "ragchat_retrieval.quantization": ("Quantized", "quantize"),
     "ragchat_retrieval.rerank": ("Rerank",),

@@ -27,7 +27,7 @@ from ragchat_retrieval.ingest.scope import check_scope
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import started
-from ragchat_retrieval.ports import Identity
+from ragchat_retrieval.ports import Identity, written
 from ragchat_retrieval.revisions import (
     changed,
     check_distinct,
@@ -348,9 +348,12 @@ class HybridIndex:
 
     async def searcher(self) -> Searcher:
         """Returns what searches this corpus with these settings."""
+        told = await written(self.store)
+        self._adopt(told.identity)
         return Searcher(
             store=self.store,
-            stored=await self._adopted(),
+            stored=told.identity,
+            keyword_only=told.keyword_only,
             identity=self.identity,
             analyzer=self.analyzer,
             embedder=self.embedder,
@@ -376,11 +379,16 @@ class HybridIndex:
         return identity
 
     async def _adopted(self) -> Identity | None:
-        """Returns the stored identity, after taking over what follows from it.
+        """Returns the stored identity, after taking over what follows from it."""
+        stored = await self.store.identity()
+        self._adopt(stored)
+        return stored
+
+    def _adopt(self, stored: Identity | None) -> None:
+        """Takes over what follows from the stored identity.
 
         That is its analysis where none was given, and the successor if it is the corpus's embedder.
         """
-        stored = await self.store.identity()
         if stored is not None and self.successor is not None:
             current = None if self.embedder is None else self.embedder.model
             if stored.model == self.successor.model != current:
@@ -389,7 +397,6 @@ class HybridIndex:
             wanted = DEFAULT_ANALYZER.name if stored is None else stored.analyzer
             if wanted != self.analyzer.name:
                 self.analyzer = Analyzer.named(wanted) or self.analyzer
-        return stored
 
     async def _learn(self) -> None:
         """Has an embedder that does not know its dimension yet ask its model; writing needs it."""

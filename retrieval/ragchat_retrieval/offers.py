@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.fusion import LaneResult
-    from ragchat_retrieval.ports import Hit, Store
+    from ragchat_retrieval.ports import Hit, Identity, Store
     from ragchat_retrieval.values import Passage
 
 
@@ -46,6 +46,39 @@ class CountsTerms(Protocol):
 async def term_counts(store: Store, terms: Collection[str]) -> TermCounts | None:
     """Returns how common terms are in a store's corpus; None if it does not count them."""
     return await store.term_counts(terms) if isinstance(store, CountsTerms) else None
+
+
+class Written(NamedTuple):
+    """What a corpus was written with, whoever asks."""
+
+    identity: Identity | None
+    """None before the first write."""
+
+    keyword_only: Sequence[str] = ()
+    """Names of the corpora in it that were written without vectors, though others may have some."""
+
+
+@runtime_checkable
+class TellsWritten(Protocol):
+    """What a store that reads several corpora may offer besides: to tell which have no vectors.
+
+    Without it, a search by meaning cannot name those that it sees nothing of.
+    """
+
+    async def written(self) -> Written:
+        """Returns what `identity` does, and those corpora, in the order in which they are read.
+
+        Raises:
+            IdentityMismatch: As `identity`.
+        """
+        ...
+
+
+async def written(store: Store) -> Written:
+    """Returns what a store's corpus was written with, as far as the store tells."""
+    if isinstance(store, TellsWritten) and stands_for(store, "written", "identity"):
+        return await store.written()
+    return Written(await store.identity())
 
 
 @runtime_checkable

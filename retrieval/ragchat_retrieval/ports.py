@@ -19,9 +19,12 @@ from ragchat_retrieval.offers import (
     SearchesBoth,
     SearchesVectors,
     SwappableStore,
+    TellsWritten,
     TermCounts,
+    Written,
     stands_for,
     term_counts,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -367,7 +370,10 @@ __all__ = [
     "Store",
     "StoreCounts",
     "SwappableStore",
+    "TellsWritten",
     "TermCounts",
+    "Written",
     "stands_for",
     "term_counts",
+    "written",
 ]

@@ -24,7 +24,6 @@ from ragchat_retrieval.merging import Ranking
 from ragchat_retrieval.policy import carried
 from ragchat_retrieval.ranking import finish
 from ragchat_retrieval.stages import beside
-from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.values import Candidate, Lines, Span, documents_of, indexed_text
 
 if TYPE_CHECKING:
@@ -56,6 +55,9 @@ class Searcher:
     store: Store
     stored: Identity | None
     """What the corpus was written with; None if nothing was ever written."""
+
+    keyword_only: Sequence[str]
+    """Names of the corpora in it that were written without vectors."""
 
     identity: Identity
     """What the caller works with."""
@@ -130,10 +132,9 @@ class Searcher:
         if embedder is not None and stored.model is None:
             run.record.degrade("vector", "the corpus has no vectors; embed() fills them in")
             embedder = None
-        if embedder is not None and wants_vector and isinstance(self.store, JoinedStore):
-            bare = ", ".join(self.store.keyword_only)
-            if bare:
-                run.record.degrade("vector", f"without vectors: {bare}; embed() fills them in")
+        if embedder is not None and wants_vector and self.keyword_only:
+            bare = ", ".join(self.keyword_only)
+            run.record.degrade("vector", f"without vectors: {bare}; embed() fills them in")
         if not can.keyword:
             if embedder is None:
                 raise InvalidSetting("embedder", f"the store {self.store.name} needs one")

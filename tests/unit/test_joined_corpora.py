@@ -19,7 +19,7 @@ from ragchat_retrieval.filters import Eq, Filter, Ne, as_filterable, is_semantic
 from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lexical import Analyzer, idf
-from ragchat_retrieval.ports import Capabilities, CountsTerms, TermCounts
+from ragchat_retrieval.ports import Capabilities, CountsTerms, TermCounts, Written, written
 from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.stores.manifest_store import ManifestStore
 from ragchat_retrieval.stores.memory import MemoryStore
@@ -211,6 +211,40 @@ async def test_corpora_that_nobody_searches_by_meaning_miss_no_vectors():
     index = await index_of(store, words={"x": "tea"})
     found = await index.corpus(["words", "vectors"]).search("tea")
     assert (len(found), found.degraded) == (2, ())
+
+
+async def test_any_store_may_tell_which_of_its_corpora_miss_vectors():
+    class Shelf(MemoryStore):
+        async def written(self):
+            return Written(await self.identity(), ["old", "older"])
+
+    index = await index_of(Shelf(), embedder=HashingEmbedder(64), default={"x": "tea"})
+    reason = "without vectors: old, older; embed() fills them in"
+    assert (await index.search("tea")).degraded == (Degradation("vector", reason),)
+    assert (await index.search("tea", fusion=Weighted(1.0))).degraded == ()
+
+
+async def test_an_identity_that_a_subclass_tells_in_its_own_way_is_the_one_that_counts():
+    class Later(JoinedStore):
+        async def identity(self):
+            return None
+
+    index = await index_of(embedder=HashingEmbedder(64), a={"x": "tea"})
+    assert await written(index.store.corpus("a")) == Written(index.identity)
+    assert await written(JoinedStore([index.store.corpus("a")])) == Written(index.identity, [])
+    assert await written(Later([index.store.corpus("a")])) == Written(None)
+
+
+async def test_what_is_missed_is_of_the_same_moment_as_the_identity():
+    """A search that looks on while another corpus is written names what it saw itself."""
+    store = MemoryStore()
+    await index_of(store, words={"x": "tea"})
+    index = await index_of(store, embedder=HashingEmbedder(64), vectors={"x": "tea"})
+    both = index.corpus(["words", "vectors"])
+    earlier = await both.searcher()
+    await index.corpus("words").embed()
+    later = await both.searcher()
+    assert (earlier.keyword_only, later.keyword_only) == (["words"], [])
 
 
 async def test_writing_to_several_corpora_is_refused():

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from ragchat_retrieval.errors import IdentityMismatch, InvalidSetting, StoreReadOnly
 from ragchat_retrieval.lexical import idf
 from ragchat_retrieval.policy import gather
-from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts, term_counts
+from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts, Written, term_counts
 from ragchat_retrieval.text import corpus_prefix
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class JoinedStore:
         self._parts = {corpus_prefix(part.corpus_name): part for part in parts}
         if not parts or len(self._parts) != len(parts):
             raise InvalidSetting("corpora", "takes one or more different names")
-        self._keyword_only: tuple[str, ...] = ()
 
     def parts(self) -> tuple[Store, ...]:
         """Returns what is read, in the order given."""
@@ -88,22 +87,22 @@ class JoinedStore:
         """Returns a handle on a single corpus of the first part's store, which may be written."""
         return self.parts()[0].corpus(name)
 
-    @property
-    def keyword_only(self) -> tuple[str, ...]:
-        """Names of the corpora that were written without vectors, as `identity` last read them."""
-        return self._keyword_only
-
     async def identity(self) -> Identity | None:
         """Returns what the corpora were written with; None if none was ever written.
 
         Raises:
             IdentityMismatch: They were written with different analyses or embedding models.
         """
+        return (await self.written()).identity
+
+    async def written(self) -> Written:
+        """Returns what `identity` does, and names the corpora that were written without vectors.
+
+        Raises:
+            IdentityMismatch: They were written with different analyses or embedding models.
+        """
         stored = await self._ask(lambda part: part.identity())
         pairs = list(zip(self.parts(), stored, strict=True))
-        self._keyword_only = tuple(
-            part.corpus_name for part, each in pairs if each is not None and each.model is None
-        )
         known = (identity for identity in stored if identity is not None)
         common = max(known, key=lambda identity: identity.model is not None, default=None)
         for part, identity in pairs:
@@ -118,7 +117,8 @@ class JoinedStore:
                     remedy=f"corpora are read together only where all have one identity, "
                     f"and {part.corpus_name!r} has another",
                 )
-        return common
+        bare = [part.corpus_name for part, each in pairs if each is not None and each.model is None]
+        return Written(common, bare)
 
     async def revision(self) -> int:
         """Returns a counter that every write of any part raises."""
