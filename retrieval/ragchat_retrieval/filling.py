@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,12 +50,23 @@ async def fill_vectors(
     given = 0
     for start in range(0, len(ids), BATCH_DOCUMENTS):
         some = ids[start : start + BATCH_DOCUMENTS]
-        while (filled := await _filled(store, embedder, analyzer, identity, some)) is None:
-            pass  # others write as well; what they wrote meanwhile is read again
-        given += filled
+        given += await _filled_at_last(store, embedder, analyzer, identity, some)
         on_progress(min(1.0, (start + BATCH_DOCUMENTS) / len(ids)))
     on_progress(1.0)
     return given
+
+
+async def _filled_at_last(
+    store: Store,
+    embedder: Embedder,
+    analyzer: Analyzer,
+    identity: Identity,
+    document_ids: Sequence[str],
+) -> int:
+    """Gives vectors to some documents, as they are when nobody writes them meanwhile."""
+    while True:
+        with suppress(DocumentChanged):  # others write as well; it is read again
+            return await _filled(store, embedder, analyzer, identity, document_ids)
 
 
 async def _filled(
@@ -63,8 +75,12 @@ async def _filled(
     analyzer: Analyzer,
     identity: Identity,
     document_ids: Sequence[str],
-) -> int | None:
-    """Gives vectors to some documents; None if one of them was changed or removed meanwhile."""
+) -> int:
+    """Gives vectors to some documents.
+
+    Raises:
+        DocumentChanged: One of them was changed or removed meanwhile.
+    """
     revisions = []
     for document_id in document_ids:
         revision = await _embedded(store, embedder, document_id)
@@ -74,22 +90,25 @@ async def _filled(
         return 0
     filled = await asyncio.to_thread(with_terms, revisions, analyzer)
     expected = {revision.document.id: revision.fingerprint for revision in revisions}
-    try:
-        await store.replace(filled, identity=identity, scope=_EVERYTHING, expected=expected)
-    except DocumentChanged:
-        return None
+    await store.replace(filled, identity=identity, scope=_EVERYTHING, expected=expected)
     return sum(len(revision.passages) for revision in revisions)
 
 
 async def _embedded(store: Store, embedder: Embedder, document_id: str) -> Revision | None:
-    """Returns a document's revision with vectors; None if it has them or has gone."""
-    # The fingerprint comes first: if anything after it is of a later revision, it will not match.
+    """Returns a document's revision with vectors; None if it has them or has gone.
+
+    Raises:
+        DocumentChanged: It was changed or removed while it was read.
+    """
+    # What was read is of one revision if that is the same before and after.
     fingerprints = await store.fingerprints([document_id], scope=_EVERYTHING)
     document = await store.document(document_id, scope=_EVERYTHING)
     passages = await store.neighbours(document_id, 0, _ALL, scope=_EVERYTHING)
     known = await store.vectors([passage.id for passage in passages], scope=_EVERYTHING)
     if document is None or document_id not in fingerprints or len(known) == len(passages):
         return None
+    if await store.fingerprints([document_id], scope=_EVERYTHING) != fingerprints:
+        raise DocumentChanged(document_id, store=store.name)
     texts = await asyncio.to_thread(lambda: [indexed_text(passage) for passage in passages])
     rows = await embed_texts(texts, embedder, on_progress=lambda _: None)
     return Revision(

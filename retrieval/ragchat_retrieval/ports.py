@@ -158,6 +158,9 @@ class Store(Protocol):
             IdentityMismatch: The corpus was written with something else.
             InvalidVector: A vector is non-finite, zero or wrongly sized.
             InvalidText: NUL or a lone surrogate in a text field.
+            InvalidDocument: A passage is blank under blank labels, belongs to another document or
+                is not what its span holds; page, lines, span or ordinal are no whole numbers that
+                every store keeps; or terms are no texts with counts of 1 or more.
             ScopeViolation: A document lies outside `scope`.
         """
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,12 +16,13 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument
 from ragchat_retrieval.metadata import MetadataTexts, are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
-from ragchat_retrieval.text import check_document, is_storable
+from ragchat_retrieval.stores.checks import check_passages
+from ragchat_retrieval.text import check_document
 from ragchat_retrieval.values import Document, Revision, indexed_text
 from ragchat_retrieval.vectors import unit_matrices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,13 +35,10 @@ if TYPE_CHECKING:
 EMBEDDING_BATCH = 64
 """Texts per call of an embedder: often enough for a progress bar, large enough for a server."""
 
-_MOST = 2**31 - 1
-"""The largest number that every store keeps of a passage."""
-
 _SPLIT_SHARE, _EMBED_SHARE = 0.1, 0.8
 
-# What `json.dumps` gives, without looking for circles.
-_write = json.JSONEncoder(check_circular=False).encode
+# What `json.dumps` gives, without looking for circles; what is no number, a store will refuse.
+_write = json.JSONEncoder(check_circular=False, default=repr).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +92,8 @@ def changed(
 def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revision]:
     """Fills in terms and fingerprints that are left out, and scales vectors to length 1.
 
-    Raises:
-        InvalidDocument: A passage holds nothing to search by, so that no embedder could give it a
-            vector; its text is not what its span of the document holds; page, lines or ordinal are
-            no whole numbers in their range; or given terms are no texts with counts of 1 or more.
+    What is given is left for the store to check.
     """
-    for revision in revisions:
-        _check_passages(revision.document, revision.passages)
-        for place, terms in enumerate(revision.terms or ()):
-            _check_terms(revision.document, place, terms)
     vectors = iter(unit_matrices([r.vectors for r in revisions if r.vectors is not None]))
     encoded = MetadataTexts()
     return [
@@ -116,47 +106,6 @@ def completed(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisio
         )
         for revision, terms in zip(revisions, _terms(revisions, analyzer), strict=True)
     ]
-
-
-def _check_passages(document: Document, passages: Sequence[Passage]) -> None:
-    for place, passage in enumerate(passages):
-        _check_passage(document, place, passage)
-
-
-def _check_passage(document: Document, place: int, passage: Passage) -> None:
-    if not passage.text.strip() and not indexed_text(passage).strip():
-        problem, field = "holds no text", f"passages[{place}].text"
-        raise InvalidDocument(problem, document_id=document.id, field=field)
-    for name, least, numbers in (
-        ("ordinal", 0, (passage.ordinal,)),
-        ("page", 1, () if passage.page is None else (passage.page,)),
-        ("lines", 1, passage.lines or ()),
-        ("span", 0, passage.span or ()),
-    ):
-        for number in numbers:
-            if type(number) is not int or not least <= number <= _MOST:
-                problem, field = f"no whole number {least} … {_MOST}", f"passages[{place}].{name}"
-                raise InvalidDocument(problem, document_id=document.id, field=field)
-    span = passage.span
-    # A citation shows what the span holds, and so does a hit that is joined to its neighbours.
-    if span is not None and document.text[slice(*span)] != passage.text:
-        problem, field = "does not hold the passage's text", f"passages[{place}].span"
-        raise InvalidDocument(problem, document_id=document.id, field=field)
-
-
-def _check_terms(document: Document, place: int, terms: object) -> None:
-    problem = "must map texts to counts"
-    if isinstance(terms, Mapping):
-        for term, count in terms.items():
-            if not (isinstance(term, str) and term and is_storable(term)):
-                problem = "a term must be a text, not empty, without NUL or lone surrogates"
-                break
-            if type(count) is not int or not 1 <= count <= _MOST:
-                problem = f"a count must be a whole number 1 … {_MOST}"
-                break
-        else:
-            return
-    raise InvalidDocument(problem, document_id=document.id, field=f"terms[{place}]")
 
 
 def _given_mark(revision: Revision, encoded: MetadataTexts) -> str:
@@ -200,7 +149,7 @@ async def revise(
 
     Raises:
         InvalidText: NUL or a lone surrogate in a field.
-        InvalidDocument: The splitter gave a blank passage, or one that is not what its span holds.
+        InvalidDocument: A passage that was to be embedded is not as `check_passages` wants it.
         EmbeddingError: The embedder failed.
     """
     pieces = await _pieces(documents, splitter)
@@ -208,7 +157,7 @@ async def revise(
     revisions = await asyncio.to_thread(_bare, documents, pieces, splitter.name, analyzer)
     too_long = 0
     if embedder is not None:
-        texts, too_long = await asyncio.to_thread(_embeddable, pieces, embedder)
+        texts, too_long = await asyncio.to_thread(_embeddable, documents, pieces, embedder)
         rows = await embed_texts(texts, embedder, on_progress=_scaled(on_progress))
         revisions = await asyncio.to_thread(_with_vectors, revisions, rows)
     on_progress(_SPLIT_SHARE + _EMBED_SHARE)
@@ -272,8 +221,6 @@ def _bare(
     splitter_name: str,
     analyzer: Analyzer,
 ) -> list[Revision]:
-    for document, passages in zip(documents, pieces, strict=True):
-        _check_passages(document, passages)
     revisions = [
         Revision(document=d, passages=tuple(p), fingerprint=fingerprint(d, splitter_name))
         for d, p in zip(documents, pieces, strict=True)
@@ -281,8 +228,12 @@ def _bare(
     return with_terms(revisions, analyzer)
 
 
-def _embeddable(pieces: Sequence[Sequence[Passage]], embedder: Embedder) -> tuple[list[str], int]:
+def _embeddable(
+    documents: Sequence[Document], pieces: Sequence[Sequence[Passage]], embedder: Embedder
+) -> tuple[list[str], int]:
     """Returns the texts to embed, and how many are longer than the embedder's window."""
+    for document, passages in zip(documents, pieces, strict=True):
+        check_passages(document, passages)  # as a store will, before a model is paid for it
     texts = [indexed_text(passage) for passages in pieces for passage in passages]
     window: int | None = getattr(embedder, "max_tokens", None)
     count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)

@@ -169,6 +169,27 @@ async def test_filling_in_vectors_never_undoes_a_write(store):
     assert await index.store.count(scope=Filter()) == (2, 2, 2)
 
 
+async def test_filling_in_vectors_never_joins_two_revisions():
+    """A document that is written while it is read is read again, and not embedded before."""
+
+    class Racing(MemoryStore):
+        async def neighbours(self, document_id, ordinal, n, *, scope):
+            await bare.ingest(Document("a", "new words"))
+            return await super().neighbours(document_id, ordinal, n, scope=scope)
+
+    class Telling(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            embedded.extend(texts)
+            return await super().embed(texts, kind)
+
+    embedded = []
+    bare = index_on(store := Racing())
+    await bare.ingest(Document("a", "old tea"))
+    async with asyncio.timeout(GUARD):
+        assert await index_on(store, embedder=Telling(16)).embed() == 1
+    assert embedded == ["new words"]
+
+
 async def test_filling_in_vectors_never_undoes_a_reset(store):
     bare = index_on(store)
     await bare.ingest(Document("a", "tea"))

@@ -1,12 +1,14 @@
 """What every store checks of a write before it changes anything.
 
 The order of the checks is part of the contract: duplicate documents, shape of the revisions, text,
-passage ids within the write, vectors, scope; then, against what is stored, identity, scope of the
-documents replaced, their expected fingerprints, and passage ids that other documents own.
+what passages hold and their terms, passage ids within the write, vectors, scope; then, against what
+is stored, identity, scope of the documents replaced, their expected fingerprints, and passage ids
+that other documents own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,17 +24,22 @@ from ragchat_retrieval.errors import (
     PassageIDConflict,
     ScopeViolation,
 )
+from ragchat_retrieval.terms import TermCounts
 from ragchat_retrieval.text import check_document, is_storable
+from ragchat_retrieval.values import indexed_text
 from ragchat_retrieval.vectors import squared_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import Identity
-    from ragchat_retrieval.values import Revision
+    from ragchat_retrieval.values import Document, Passage, Revision
+
+_MOST = 2**31 - 1
+"""The largest number that every store keeps of a passage."""
 
 
 def checked_name(corpus: str) -> str:
@@ -60,7 +67,8 @@ def check_write(
     Raises:
         DuplicateDocumentID: One document occurs twice.
         InvalidSetting: Terms are missing, or not one mapping per passage.
-        InvalidDocument: A passage names another document than its revision's.
+        InvalidDocument: A passage names another document than its revision's, or is not as
+            `check_passages` wants it; or its terms are no texts with counts of 1 or more.
         InvalidText: NUL or a lone surrogate in a text field.
         PassageIDConflict: One passage id occurs twice.
         InvalidVector: A vector is non-finite, zero or wrongly sized, or there is no model for it.
@@ -74,11 +82,50 @@ def check_write(
     for revision in revisions:
         _check_shape(revision)
         check_document(revision.document, revision.passages)
+    for revision in revisions:
+        check_passages(revision.document, revision.passages)
+        for place, terms in enumerate(revision.terms or ()):
+            _check_terms(revision.document, place, terms)
     _check_passage_ids(revisions, store)
     _check_vectors(revisions, identity)
     if scope:
         for revision in revisions:
             _check_scope(revision, scope)
+
+
+def check_passages(document: Document, passages: Sequence[Passage]) -> None:
+    """Checks that passages can be kept, searched and cited as parts of their document.
+
+    Raises:
+        InvalidDocument: A passage, its title and its headings are all blank, so that nothing could
+            find it; its text is not what its span of the document holds; or page, lines, span or
+            ordinal are no whole numbers in their range.
+    """
+    for place, passage in enumerate(passages):
+        problem, field = _problem(document, passage)
+        if problem:
+            field = f"passages[{place}].{field}"
+            raise InvalidDocument(problem, document_id=document.id, field=field)
+
+
+def _problem(document: Document, passage: Passage) -> tuple[str, str]:
+    """Returns what is wrong with a passage, and with which field of it; "" for nothing."""
+    if not passage.text.strip() and not indexed_text(passage).strip():
+        return "holds no text", "text"
+    page, lines, span = passage.page, passage.lines, passage.span
+    for name, least, numbers in (
+        ("ordinal", 0, (passage.ordinal,)),
+        ("page", 1, () if page is None else (page,)),
+        ("lines", 1, lines or ()),
+        ("span", 0, span or ()),
+    ):
+        for number in numbers:
+            if type(number) is not int or not least <= number <= _MOST:
+                return f"no whole number {least} … {_MOST}", name
+    # A citation shows what the span holds, and so does a hit that is joined to its neighbours.
+    if span is not None and document.text[slice(*span)] != passage.text:
+        return "does not hold the passage's text", "span"
+    return "", ""
 
 
 def agreed_identity(
@@ -136,6 +183,24 @@ def _check_shape(revision: Revision) -> None:
                 document_id=revision.document.id,
                 field="passages.document_id",
             )
+
+
+def _check_terms(document: Document, place: int, terms: object) -> None:
+    if isinstance(terms, TermCounts):
+        return  # of our own making
+    if not isinstance(terms, Mapping):
+        problem = "must map texts to counts"
+    elif not (
+        all(isinstance(term, str) for term in terms)
+        and "" not in terms
+        and is_storable("".join(terms))
+    ):
+        problem = "a term must be a text, not empty, without NUL or lone surrogates"
+    elif not all(type(count) is int and 1 <= count <= _MOST for count in terms.values()):
+        problem = f"a count must be a whole number 1 … {_MOST}"
+    else:
+        return
+    raise InvalidDocument(problem, document_id=document.id, field=f"terms[{place}]")
 
 
 def _check_passage_ids(revisions: Sequence[Revision], store: str) -> None:

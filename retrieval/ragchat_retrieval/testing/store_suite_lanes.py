@@ -211,7 +211,7 @@ class KeywordLaneContract:
 
     async def test_a_passage_without_terms_is_never_found_by_words(self, store: Store) -> None:
         """A passage whose text has no term is stored, counted and found by its vector."""
-        await put(store, revision("a", " ", vectors=axis(0)[None]), revision("b", "word"))
+        await put(store, revision("a", "— …", vectors=axis(0)[None]), revision("b", "word"))
         assert len(await by_words(store, "word")) == 1
         assert len(await by_vector(store, axis(0))) == len("ab")
 

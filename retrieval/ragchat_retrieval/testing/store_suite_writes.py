@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -34,12 +34,19 @@ from ragchat_retrieval.testing.store_suite_kit import (
     put,
     revision,
 )
-from ragchat_retrieval.values import Passage, Revision
+from ragchat_retrieval.values import Document, Lines, Passage, Revision, Span
 
 if TYPE_CHECKING:
     from ragchat_retrieval.ports import Store
 
 _BAD = np.stack([axis(0), axis(1)])
+
+
+def _of(passage: Passage, terms: dict[str, int] | None = None) -> Revision:
+    """Returns a revision with one passage of a document whose text is ``tea tea``."""
+    document = Document("new", "tea tea")
+    return Revision(document=document, passages=(passage,), terms=(terms or {},))
+
 
 KEPT = revision("kept", "this one stays", ids=["kept-0"])
 """A document that no refused write names."""
@@ -84,15 +91,31 @@ REFUSED: dict[str, tuple[type[Exception], tuple[Revision, ...]]] = {
         InvalidSetting,
         (Revision(document=KEPT.document, passages=KEPT.passages),),
     ),
-    "a passage of another document": (
+    "a passage of another document": (InvalidDocument, (_of(Passage("a", document_id="other")),)),
+    "a passage that is not what its span holds": (
         InvalidDocument,
-        (
-            Revision(
-                document=revision("new", "a").document,
-                passages=(Passage("a", document_id="other"),),
-                terms=({"a": 1},),
-            ),
-        ),
+        (_of(Passage("tea", document_id="new", span=Span(1, 4))),),
+    ),
+    "a passage that holds nothing": (InvalidDocument, (_of(Passage(" ", document_id="new")),)),
+    "a page that is no number": (
+        InvalidDocument,
+        (_of(Passage("tea", document_id="new", page=cast("int", "3"))),),
+    ),
+    "lines beyond what every store keeps": (
+        InvalidDocument,
+        (_of(Passage("tea", document_id="new", lines=Lines(1, 2**31))),),
+    ),
+    "an ordinal before the first": (
+        InvalidDocument,
+        (_of(Passage("tea", document_id="new", ordinal=-1)),),
+    ),
+    "a term that no passage holds": (
+        InvalidDocument,
+        (_of(Passage("tea", document_id="new"), {"tea": 0}),),
+    ),
+    "a term that is no text": (
+        InvalidDocument,
+        (_of(Passage("tea", document_id="new"), {"te\0a": 1}),),
     ),
 }
 """Writes that no store may accept, with the error that says why."""
@@ -186,11 +209,12 @@ class WriteContract:
         assert duplicate.value.document_id == "new"
 
     async def test_the_first_fault_in_a_fixed_order_is_told(self, store: Store) -> None:
-        """Duplicates come before text, ids within the write, vectors, scope, identity, owners."""
+        """Duplicates, text, passages, ids within the write, vectors, scope, identity, owners."""
         await put(store, KEPT)
         faults: list[tuple[type[Exception], list[Revision]]] = [
             (DuplicateDocumentID, [revision("again", "a"), revision("again", "b")]),
             (InvalidText, [revision("text", "\x00")]),
+            (InvalidDocument, [revision("blank", " ")]),
             (PassageIDConflict, [revision("ids", "a", "b", ids=["same", "same"])]),
             (InvalidVector, [revision("vectors", "a", vectors=_BAD)]),
             (ScopeViolation, [revision("scope", "a", metadata={"team": "blue"})]),

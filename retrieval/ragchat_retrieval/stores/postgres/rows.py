@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ragchat_retrieval.comparison import scalar_key
-from ragchat_retrieval.errors import InvalidDocument
 from ragchat_retrieval.filters import fields_of
 from ragchat_retrieval.metadata import decode, encode
 from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit, own_labels
 from ragchat_retrieval.stores.postgres.predicate import shadow
 from ragchat_retrieval.terms import tabulated
-from ragchat_retrieval.text import check_text
 from ragchat_retrieval.values import Document, Lines, Passage, Span
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ PASSAGE: Final = (
     "p.headings, p.own, p.text, d.id, d.title, d.source, d.metadata, d.digest"
 )
 """What `read_passages` takes, of a passage ``p`` and its document ``d``."""
-
-_FURTHEST: Final = 2**63 - 1
 
 # The form of COPY's binary files, from PostgreSQL's manual: a signature, flags and the length of
 # an extension; then rows, each a number of fields and every field with its length; then −1.
@@ -97,17 +93,11 @@ def build(revisions: Sequence[Revision], *, first_document: int, first_passage: 
         revisions: What to write.
         first_document: Key of the first document; the others follow.
         first_passage: Key of the first passage.
-
-    Raises:
-        InvalidDocument: A number of a passage is beyond 64 bits.
-        InvalidText: A term holds NUL or a lone surrogate.
     """
     terms = [counts for revision in revisions for counts in revision.terms or ()]
     table, distinct = tabulated(terms)
     owners = np.repeat(np.arange(len(terms)), distinct)
     lengths = np.bincount(owners, table.counts, len(terms)).astype(np.int64)
-    for term in table.names:
-        check_text(term, document_id=None, field="terms")
     vectors, with_vector = _matrix(revisions, first_passage)
     documents: list[Row] = []
     passages: list[Row] = []
@@ -263,9 +253,6 @@ def _passage_rows(
             lines.end if lines else None,
             passage.page,
         )
-        if any(number is not None and abs(number) > _FURTHEST for number in numbers):
-            problem = "a number of a passage is beyond 64 bits"
-            raise InvalidDocument(problem, document_id=document.id, field="passages")
         yield (
             key,
             document_key,

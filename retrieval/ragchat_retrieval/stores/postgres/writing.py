@@ -93,7 +93,6 @@ class Writing:
             ScopeViolation: A stored document that would be replaced lies outside `scope`.
             DocumentChanged: A document is not the expected revision.
             PassageIDConflict: A document that is not replaced owns a passage id.
-            InvalidDocument: A number of a passage is beyond 64 bits.
         """
         await self._lock()
         catalog = await layout.read_catalog(self._session, self._schema)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.engine import Batch, Postings
-from ragchat_retrieval.errors import InvalidDocument, PassageIDConflict
+from ragchat_retrieval.errors import PassageIDConflict
 from ragchat_retrieval.metadata import MetadataTexts
 from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.rows import Owner, encoded_terms, insert_rows, passage_rows
@@ -47,7 +47,6 @@ def insert(
 
     Raises:
         PassageIDConflict: A document of the corpus owns a passage id.
-        InvalidDocument: A number of a passage is beyond 64 bits.
     """
     passages = [passage for revision in revisions for passage in revision.passages]
     first = allocate(connection, "passage", len(passages))
@@ -111,9 +110,6 @@ def _insert_texts(
             insert_rows(connection, "passages", 14, chain.from_iterable(rows))
     except sqlite3.IntegrityError:
         raise PassageIDConflict(_taken(connection, corpus, revisions, first), store=NAME) from None
-    except OverflowError:
-        problem = "a number of a passage is beyond 64 bits"
-        raise InvalidDocument(problem, field="passages") from None
 
 
 def _taken(

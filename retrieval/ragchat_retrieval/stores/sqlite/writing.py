@@ -70,7 +70,6 @@ def replace_documents(
         ScopeViolation: A stored document that would be replaced lies outside `scope`.
         DocumentChanged: A document is not the expected revision.
         PassageIDConflict: A document that is not replaced owns a passage id.
-        InvalidDocument: A number of a passage is beyond 64 bits.
     """
     stored = read_state(connection, corpus)
     agreed = agreed_identity(stored.identity if stored else None, identity, revisions, store=NAME)
