@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+
+from ragchat_retrieval.errors import InvalidSetting
 
 Foreign: TypeAlias = Any
 """An object of a provider's SDK (read by attribute), or a mapping in its place (read by key)."""
@@ -14,3 +16,14 @@ def read(value: Foreign, name: str, default: object = None) -> Foreign:
     if isinstance(value, (dict, Mapping)):  # a plain dict is told much faster than a Mapping
         return value.get(name, default)
     return getattr(value, name, default)
+
+
+def checked_create(create: Callable[..., Foreign]) -> Callable[..., Foreign]:
+    """Returns the function that makes a chat model's calls.
+
+    Raises:
+        InvalidSetting: It is none, as a client in place of its method is not.
+    """
+    if not callable(create):
+        raise InvalidSetting("create", "must be callable, as client.chat.completions.create is")
+    return create

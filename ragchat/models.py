@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ragchat.access import read
+from ragchat.access import checked_create, read
 from ragchat.replies import reply_text
 from ragchat.request import owned
 from ragchat_retrieval.errors import InvalidSetting
@@ -67,8 +67,7 @@ class ChatModel:
         prompts: str | os.PathLike[str] | None = None,
         **params: Any,
     ) -> None:
-        if not callable(create):
-            raise InvalidSetting("create", "must be callable, as chat.completions.create is")
+        checked_create(create)
         if not model.strip():
             raise InvalidSetting("model", "must not be blank")
         if isinstance(retries, int):

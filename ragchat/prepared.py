@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ragchat.access import checked_create
 from ragchat.citations import CitationLedger, Citations, markdown_link
 from ragchat.errors import EmptyResponse
 from ragchat.events import Sources, fold
@@ -103,14 +104,19 @@ class PreparedRequest:
 
         Raises:
             EmptyResponse: ``create`` returned None.
+            InvalidSetting: ``create`` is no function, such as a client in its place.
         """
-        response = await call_stage(create, **self.call_kwargs())
+        response = await call_stage(checked_create(create), **self.call_kwargs())
         if response is None:
             raise EmptyResponse
         return response
 
     def stream(self, create: Callable[..., Foreign]) -> PreparedStream:
-        """Returns the streamed answer; nothing is sent before the first chunk is asked for."""
+        """Returns the streamed answer; nothing is sent before the first chunk is asked for.
+
+        Raises:
+            InvalidSetting: ``create`` is no function, such as a client in its place.
+        """
         return PreparedStream(create, self)
 
     def events(
@@ -128,7 +134,7 @@ class PreparedRequest:
             link: Writes the link of one number, with ``citations="link"``.
 
         Raises:
-            InvalidSetting: There is no such mode.
+            InvalidSetting: There is no such mode, or ``create`` is no function.
         """
         reader = self.reader(citations=citations, link=link)
         return PreparedEvents(self.stream(create), reader)
@@ -210,7 +216,7 @@ class PreparedStream:
     """
 
     def __init__(self, create: Callable[..., Foreign], prepared: PreparedRequest) -> None:
-        self._create = create
+        self._create = checked_create(create)
         self._prepared = prepared
         self._owner: StreamOwner | None = None
         self._closed = False

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from ragchat.access import Foreign
+from ragchat.access import Foreign, checked_create
 from ragchat.citations import markdown_link
 from ragchat.citations import verify as verify_async
 from ragchat.errors import EmptyResponse
@@ -140,7 +140,7 @@ class PreparedRequest:
 
     def call(self, create: Callable[..., Foreign]) -> Foreign:
         """As `ragchat.PreparedRequest.call`; a sync ``create`` runs in the caller's thread."""
-        if is_async_callable(create):
+        if is_async_callable(checked_create(create)):
             return run(self._prepared.call(create))
         response = create(**self._prepared.call_kwargs())
         if isinstance(response, Awaitable):
@@ -195,7 +195,7 @@ class PreparedStream(Iterator[Foreign]):
     """
 
     def __init__(self, create: Callable[..., Foreign], prepared: AsyncPreparedRequest) -> None:
-        chunks = _on_the_loop if is_async_callable(create) else _in_this_thread
+        chunks = _on_the_loop if is_async_callable(checked_create(create)) else _in_this_thread
         self._chunks = chunks(create, prepared)
 
     @property

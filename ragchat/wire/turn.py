@@ -6,6 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from ragchat.access import checked_create
 from ragchat.citations import verify
 from ragchat.events import EventFold
 from ragchat.extractive import NO_SUPPORT, extractive_answer
@@ -58,7 +59,10 @@ async def turn(
 
     Raises:
         RagchatError: As `Preparer.prepare`; the answer call's errors arrive as they are.
+        InvalidSetting: Before anything is prepared: ``create`` is no function.
     """
+    if create is not None:
+        checked_create(create)
     folding = EventFold()
     preparing = _Preparing(preparer)
     async with aclosing(preparing.stages(request, params)) as stages:

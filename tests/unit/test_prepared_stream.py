@@ -16,6 +16,7 @@ from ragchat.errors import EmptyResponse
 from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
 from ragchat.testing import Reply, ScriptedChatModel
+from ragchat_retrieval.errors import InvalidSetting
 
 GUARD = 20
 """Seconds after which a test that hangs fails."""
@@ -126,6 +127,17 @@ async def test_nothing_is_sent_before_the_first_chunk_is_asked_for():
     del stream
     gc.collect()
     assert (upstream.opened, upstream.closes) == (0, 0)
+
+
+@pytest.mark.parametrize("client", [SimpleNamespace(chat=1), None, "gpt-5"])
+async def test_a_client_in_place_of_its_create_is_refused_by_name(client):
+    hint = r"client\.chat\.completions\.create"
+    with pytest.raises(InvalidSetting, match=hint):
+        await prepared().call(client)
+    with pytest.raises(InvalidSetting, match=hint):
+        prepared().stream(client)
+    with pytest.raises(InvalidSetting, match=hint):
+        prepared().events(client)
 
 
 async def test_a_closed_stream_ends_at_once():

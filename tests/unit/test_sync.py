@@ -21,7 +21,7 @@ from ragchat.errors import EmptyResponse
 from ragchat.events import fold
 from ragchat.portal import portal
 from ragchat.testing import ScriptedChatModel
-from ragchat_retrieval.errors import CorpusChanged, InvalidQuery
+from ragchat_retrieval.errors import CorpusChanged, InvalidQuery, InvalidSetting
 from ragchat_retrieval.values import Candidate, Document, Passage, Query
 
 GUARD = 30
@@ -39,6 +39,12 @@ def prepared(**options) -> sync.PreparedRequest:
 
 def text_of(chunks) -> str:
     return "".join(c.choices[0].delta.content or "" for c in chunks)
+
+
+def test_a_client_in_place_of_its_create_is_refused_by_name():
+    for asked in (prepared().call, prepared().stream, prepared().events):
+        with pytest.raises(InvalidSetting, match=r"client\.chat\.completions\.create"):
+            asked(object())
 
 
 def test_a_request_is_prepared_and_answered_without_any_await():

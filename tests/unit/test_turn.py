@@ -13,6 +13,7 @@ from ragchat.extractive import NO_SUPPORT
 from ragchat.prepare import Preparer
 from ragchat.testing import ScriptedChatModel
 from ragchat.wire import Checked, turn
+from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.trace import StageEvent
 from ragchat_retrieval.values import Candidate, Passage
 
@@ -43,6 +44,14 @@ async def test_stages_come_before_sources_and_checks_after_the_answer():
     assert events[:begun] == heard
     assert kinds[-2:] == [Finished, Checked]
     assert [claim.status for claim in events[-1].verification.claims] == ["supported", "uncited"]
+
+
+async def test_a_client_in_place_of_its_create_is_refused_before_anything_is_prepared():
+    heard = []
+    preparer = Preparer(find, on_stage=heard.append)
+    with pytest.raises(InvalidSetting, match="create"):
+        await collected(turn(preparer, object(), model="m", messages=MESSAGES))
+    assert heard == []
 
 
 async def test_a_stage_is_heard_while_it_runs():
