@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragchat.errors import EmptyExpansion, InvalidExpansion
 from ragchat.json_search import first_json
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.replies import distinct, lines, texts_in
 from ragchat_retrieval.errors import InvalidSetting
 
@@ -45,9 +45,7 @@ class MultiQueryExpander:
             raise InvalidSetting("n", "must be an integer, 0 or more")
         put = object.__setattr__
         put(self, "n", self.n or DEFAULT_COUNT)
-        loaded = Prompt.load(
-            "expand", required=("number", "query"), override=self.prompt or self.model.prompts
-        )
+        loaded = prompt_for(self.model, "expand", self.prompt, required=("number", "query"))
         put(self, "_prompt", loaded)
 
     async def __call__(self, query: Query) -> list[Query]:

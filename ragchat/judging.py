@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ragchat.json_search import first_json
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.policy import gather
 from ragchat_retrieval.stages import beside
 from ragchat_retrieval.tokens import count_tokens, counts_at_once, within
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ragchat.models import ChatModel
     from ragchat.tokens import TokenCounter
     from ragchat_retrieval.errors import RagchatError
 
@@ -30,35 +32,49 @@ V = TypeVar("V")
 _NAMEABLE = 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
-    """How many items go into one prompt, and how many prompts are out at a time.
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A chat model that judges items: how many go into one prompt, how many are out at a time.
 
     Raises:
-        InvalidSetting: The budget or the number of calls at a time is not positive.
+        InvalidSetting: The budget or the number of calls at a time is not positive, or `model` is
+            no `ChatModel`.
+        InvalidPrompt: The template is broken or lacks a variable.
     """
 
-    max_prompt_tokens: int = 8000
+    _task: ClassVar[str]
+    """Name of the packaged prompt."""
+
+    _variables: ClassVar[tuple[str, ...]]
+    """What the prompt must use."""
+
+    model: ChatModel
+    max_prompt_tokens: int = field(default=8000, kw_only=True)
     """Most tokens of one prompt. An item that is longer by itself goes alone."""
 
-    count: TokenCounter = field(default=count_tokens)
+    count: TokenCounter = field(default=count_tokens, kw_only=True)
     """Counts them; by default exactly, in ``o200k_base``."""
 
-    concurrency: int = 4
+    concurrency: int = field(default=4, kw_only=True)
     """Most calls at a time."""
+
+    prompt: PromptOverride | None = field(default=None, kw_only=True)
+    _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("max_prompt_tokens", "concurrency"):
             most = getattr(self, name)
             if type(most) is not int or most < 1:
                 raise InvalidSetting(name, "must be an integer, 1 or more")
+        loaded = prompt_for(self.model, self._task, self.prompt, required=self._variables)
+        object.__setattr__(self, "_prompt", loaded)
 
-    async def judge(
+    async def _judged(
         self,
         items: Sequence[T],
         *,
         render: Callable[[Sequence[T]], str],
-        ask: Callable[[str], Awaitable[str]],
+        schema: Mapping[str, Any],
         parse: Callable[[str, int], list[V]],
     ) -> list[V]:
         """Returns a verdict for each item, in order; asks nothing without items.
@@ -66,14 +82,14 @@ class Batching:
         Args:
             items: What to judge.
             render: Writes the prompt for a run of items.
-            ask: Sends a prompt and returns the reply.
+            schema: JSON schema of a reply.
             parse: Reads a reply about that many items; its errors pass through.
         """
         limit = asyncio.Semaphore(self.concurrency)
 
         async def judged(size: int, prompt: str) -> list[V]:
             async with limit:
-                reply = await ask(prompt)
+                reply = await self.model.complete(prompt, schema=schema)
             return parse(reply, size)
 
         if not items:

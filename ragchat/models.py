@@ -43,10 +43,12 @@ class ChatModel:
         prompts: A folder whose templates replace the packaged ones of every stage that uses this
             model, unless the stage has a prompt of its own; those that it lacks stay ours.
         **params: Sent with every call, as named: ``temperature``, ``max_completion_tokens``, …
+            Containers and pydantic models are copied, other objects, such as LiteLLM's ``client``,
+            kept by reference.
 
     Raises:
-        InvalidSetting: `create` is not callable, the name is blank, `retries` is negative,
-            `prompts` is no folder, or a parameter is one that only the call itself can set
+        InvalidSetting: `create` is not callable, the name is blank, `retries` is no number of
+            tries, `prompts` is no folder, or a parameter is one that only the call itself can set
             (``messages``, ``stream``).
     """
 
@@ -68,11 +70,12 @@ class ChatModel:
         **params: Any,
     ) -> None:
         checked_create(create)
-        if not model.strip():
-            raise InvalidSetting("model", "must not be blank")
-        if isinstance(retries, int):
-            if retries < 0:
-                raise InvalidSetting("retries", "must be 0 or more")
+        name: object = model
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidSetting("model", "must be a name that is not blank")
+        if not isinstance(retries, Retries):
+            if type(retries) is not int or retries < 0:
+                raise InvalidSetting("retries", "must be an integer, 0 or more, or Retries")
             retries = Retries(tries=retries + 1)
         folder = None if prompts is None else Path(prompts)
         if folder is not None and not folder.is_dir():
@@ -85,7 +88,7 @@ class ChatModel:
         put(self, "structured", structured)
         put(self, "retries", retries)
         put(self, "prompts", folder)
-        put(self, "params", MappingProxyType(copy.deepcopy(params)))
+        put(self, "params", MappingProxyType(owned(params)))
 
     async def complete(self, prompt: str, *, schema: Mapping[str, Any] | None = None) -> str:
         """Sends one user message and returns the text of the reply, without reasoning.

@@ -20,9 +20,12 @@ import jinja2.sandbox
 
 from ragchat.errors import InvalidPrompt
 from ragchat.marks import fenced
+from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from ragchat.models import ChatModel
 
 PromptOverride: TypeAlias = str | os.PathLike[str]
 """Replaces a packaged prompt: a template as text, the path of one, or a folder that holds files of
@@ -79,13 +82,33 @@ class Prompt:
         ``fenced`` as it is, between two lines with a mark that does not occur in it.
 
         Raises:
-            InvalidPrompt: The template asks for something that its values do not have, or for
-                something that the sandbox forbids.
+            InvalidPrompt: The template asks for something that its values do not have or cannot
+                do, or that the sandbox forbids.
         """
         try:
             return _template(self.source).render(values)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # noqa: BLE001 - a template can raise anything: {{ query + 1 }}
             raise InvalidPrompt(self.name, f"cannot be rendered ({type(error).__name__})") from None
+
+
+def prompt_for(
+    model: ChatModel, name: str, override: PromptOverride | None, *, required: Collection[str]
+) -> Prompt:
+    """Loads the prompt of a stage that asks a chat model: its own, the model's, or else ours.
+
+    Args:
+        model: The stage's model.
+        name: As for `Prompt.load`, and so is `required`.
+        override: The stage's own prompt.
+        required: Variables that the template must use.
+
+    Raises:
+        InvalidSetting: `model` is no `ChatModel`, as a client and its ``create`` are none.
+        InvalidPrompt: As `Prompt.load`.
+    """
+    if not callable(getattr(model, "complete", None)):
+        raise InvalidSetting("model", "must be a ChatModel(create, model=…)")
+    return Prompt.load(name, required=required, override=override or model.prompts)
 
 
 @functools.cache

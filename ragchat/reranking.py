@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ragchat.judging import Batching, by_index, kind_of
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.judging import Judge, by_index, kind_of
 from ragchat_retrieval.errors import MalformedRanking
 from ragchat_retrieval.text import clean_query
-from ragchat_retrieval.tokens import count_tokens
 from ragchat_retrieval.values import indexed_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ragchat.models import ChatModel
-    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.values import Candidate, Query
 
 RANKING_SCHEMA: Mapping[str, Any] = {
@@ -44,7 +40,7 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
-class LLMReranker:
+class LLMReranker(Judge):
     """Scores every candidate from 0 to 1 with a chat model.
 
     Candidates go to the model as JSON, each with its content and an index from 0, and with nothing
@@ -52,35 +48,13 @@ class LLMReranker:
     concurrent calls, each with indices of its own.
 
     Raises:
-        InvalidSetting: The budget or the number of calls at a time is not positive.
+        InvalidSetting: The budget or the number of calls at a time is not positive, or `model` is
+            no `ChatModel`.
         InvalidPrompt: The template is broken or lacks ``query`` or ``documents``.
     """
 
-    model: ChatModel
-    max_prompt_tokens: int = field(default=8000, kw_only=True)
-    """Most tokens of one prompt. A candidate that is longer by itself goes alone."""
-
-    count: TokenCounter = field(default=count_tokens, kw_only=True)
-    """Counts them; by default exactly, in ``o200k_base``."""
-
-    concurrency: int = field(default=4, kw_only=True)
-    """Most calls at a time."""
-
-    prompt: PromptOverride | None = field(default=None, kw_only=True)
-    _prompt: Prompt = field(init=False, repr=False, compare=False)
-    _batching: Batching = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        batching = Batching(
-            max_prompt_tokens=self.max_prompt_tokens,
-            count=self.count,
-            concurrency=self.concurrency,
-        )
-        object.__setattr__(self, "_batching", batching)
-        loaded = Prompt.load(
-            "rerank", required=("query", "documents"), override=self.prompt or self.model.prompts
-        )
-        object.__setattr__(self, "_prompt", loaded)
+    _task: ClassVar[str] = "rerank"
+    _variables: ClassVar[tuple[str, ...]] = ("query", "documents")
 
     async def __call__(self, query: Query, candidates: Sequence[Candidate]) -> list[float]:
         """Returns one score in [0, 1] per candidate, in the order of the input.
@@ -92,10 +66,10 @@ class LLMReranker:
             ModelReplyError: A reply is missing, blank, cut, filtered or refused.
         """
         contents = [clean_query(indexed_text(candidate.passage)) for candidate in candidates]
-        return await self._batching.judge(
+        return await self._judged(
             contents,
             render=lambda batch: self._render(query.text, batch),
-            ask=lambda prompt: self.model.complete(prompt, schema=RANKING_SCHEMA),
+            schema=RANKING_SCHEMA,
             parse=parse_ranking,
         )
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 from ragchat.errors import MalformedVerdicts
-from ragchat.judging import Batching, by_index, kind_of
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.judging import Judge, by_index, kind_of
 from ragchat_retrieval.text import clean_query
-from ragchat_retrieval.tokens import count_tokens
 from ragchat_retrieval.values import indexed_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ragchat.models import ChatModel
-    from ragchat.tokens import TokenCounter
     from ragchat_retrieval.values import Passage
 
 Verdict = Literal["supported", "partial", "unsupported", "contradicted"]
@@ -46,42 +42,20 @@ VERDICTS_SCHEMA: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimJudge:
+class ClaimJudge(Judge):
     """Judges claims by the passages that they cite, with a chat model.
 
     Claims and passages go to the model as JSON, each claim with an index from 0, each passage once
     a prompt. Claims that exceed the token budget are judged in several concurrent calls.
 
     Raises:
-        InvalidSetting: The budget or the number of calls at a time is not positive.
+        InvalidSetting: The budget or the number of calls at a time is not positive, or `model` is
+            no `ChatModel`.
         InvalidPrompt: The template is broken or lacks ``claims`` or ``passages``.
     """
 
-    model: ChatModel
-    max_prompt_tokens: int = field(default=8000, kw_only=True)
-    """Most tokens of one prompt. A claim whose passages are longer by themselves goes alone."""
-
-    count: TokenCounter = field(default=count_tokens, kw_only=True)
-    """Counts them; by default exactly, in ``o200k_base``."""
-
-    concurrency: int = field(default=4, kw_only=True)
-    """Most calls at a time."""
-
-    prompt: PromptOverride | None = field(default=None, kw_only=True)
-    _prompt: Prompt = field(init=False, repr=False, compare=False)
-    _batching: Batching = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        batching = Batching(
-            max_prompt_tokens=self.max_prompt_tokens,
-            count=self.count,
-            concurrency=self.concurrency,
-        )
-        loaded = Prompt.load(
-            "verify", required=("claims", "passages"), override=self.prompt or self.model.prompts
-        )
-        object.__setattr__(self, "_batching", batching)
-        object.__setattr__(self, "_prompt", loaded)
+    _task: ClassVar[str] = "verify"
+    _variables: ClassVar[tuple[str, ...]] = ("claims", "passages")
 
     async def __call__(
         self, claims: Sequence[tuple[str, Sequence[int]]], passages: Mapping[int, Passage]
@@ -98,10 +72,10 @@ class ClaimJudge:
             MalformedVerdicts: A reply is not exactly one known verdict per index.
             ModelReplyError: A reply is missing, blank, cut, filtered or refused.
         """
-        return await self._batching.judge(
+        return await self._judged(
             claims,
             render=lambda batch: self._render(batch, passages),
-            ask=lambda prompt: self.model.complete(prompt, schema=VERDICTS_SCHEMA),
+            schema=VERDICTS_SCHEMA,
             parse=parse_verdicts,
         )
 

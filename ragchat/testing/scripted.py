@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ragchat.request import owned
 from ragchat.testing.shapes import Foreign, Reply, as_object
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ScriptedChatModel:
             self._script = iter(replies)
         self._lock = threading.Lock()
         self.calls: list[dict[str, Any]] = []
-        """The kwargs of every call, deep-copied when it came in."""
+        """The kwargs of every call as it came in: containers and pydantic models are copies."""
 
         self.streams: list[ScriptedStream] = []
         """Every stream that was handed out."""
@@ -69,7 +69,7 @@ class ScriptedChatModel:
         """Replies to one call; with ``stream=True`` returns a `ScriptedStream`."""
         reply = self._next(kwargs)
         while callable(reply):
-            reply = reply(copy.deepcopy(kwargs))
+            reply = reply(owned(kwargs))
             if inspect.isawaitable(reply):
                 reply = await reply
         return self._respond(reply, kwargs)
@@ -78,12 +78,12 @@ class ScriptedChatModel:
         """Replies to one call without a loop; callables must not be async."""
         reply = self._next(kwargs)
         while callable(reply):
-            reply = reply(copy.deepcopy(kwargs))
+            reply = reply(owned(kwargs))
         return self._respond(reply, kwargs)
 
     def _next(self, kwargs: dict[str, Any]) -> Scripted:
         with self._lock:
-            self.calls.append(copy.deepcopy(kwargs))
+            self.calls.append(owned(kwargs))
             if self._always:
                 return self._always[0]
             try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ragchat.conversation import ConversationQuery, recent_history
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.transforms.base import ask_for_query
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.tokens import count_tokens
@@ -43,9 +43,7 @@ class CompressionTransformer:
     def __post_init__(self) -> None:
         if type(self.max_history_tokens) is not int or self.max_history_tokens < 1:
             raise InvalidSetting("max_history_tokens", "must be an integer, 1 or more")
-        loaded = Prompt.load(
-            "compress", required=("history", "query"), override=self.prompt or self.model.prompts
-        )
+        loaded = prompt_for(self.model, "compress", self.prompt, required=("history", "query"))
         object.__setattr__(self, "_prompt", loaded)
 
     async def __call__(self, conversation: ConversationQuery) -> Query:

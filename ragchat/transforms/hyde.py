@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ragchat.conversation import ConversationQuery
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.transforms.base import bare
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ class HydeTransformer:
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        loaded = Prompt.load(
-            "hyde", required=("query",), override=self.prompt or self.model.prompts
-        )
+        loaded = prompt_for(self.model, "hyde", self.prompt, required=("query",))
         object.__setattr__(self, "_prompt", loaded)
 
     async def __call__(self, given: ConversationQuery | Query) -> Query:

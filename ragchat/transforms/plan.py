@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ragchat.conversation import ConversationQuery, recent_history
 from ragchat.errors import MissingModelOutput
 from ragchat.json_search import first_json
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.replies import distinct, lines, texts_in
 from ragchat.transforms.base import bare
 from ragchat_retrieval.errors import InvalidSetting
@@ -59,10 +59,8 @@ class QueryPlanner:
             raise InvalidSetting("variants", "must be an integer, 0 or more")
         if type(self.max_history_tokens) is not int or self.max_history_tokens < 1:
             raise InvalidSetting("max_history_tokens", "must be an integer, 1 or more")
-        loaded = Prompt.load(
-            "plan",
-            required=("history", "query", "number"),
-            override=self.prompt or self.model.prompts,
+        loaded = prompt_for(
+            self.model, "plan", self.prompt, required=("history", "query", "number")
         )
         object.__setattr__(self, "_prompt", loaded)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ragchat.conversation import ConversationQuery
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.transforms.base import ask_for_query, named
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ class RewriteTransformer:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "target", named("target", self.target))
-        loaded = Prompt.load(
-            "rewrite", required=("target", "query"), override=self.prompt or self.model.prompts
-        )
+        loaded = prompt_for(self.model, "rewrite", self.prompt, required=("target", "query"))
         put(self, "_prompt", loaded)
 
     async def __call__(self, given: ConversationQuery | Query) -> Query:

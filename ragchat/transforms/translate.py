@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ragchat.conversation import ConversationQuery
-from ragchat.prompts import Prompt, PromptOverride
+from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.transforms.base import ask_for_query, named
 from ragchat.transforms.scripts import surely_in
 from ragchat_retrieval.errors import InvalidSetting
@@ -56,9 +56,7 @@ class TranslationTransformer:
             raise InvalidSetting("lanes", "must be 'both' or 'keyword'")
         put = object.__setattr__
         put(self, "language", named("language", self.language))
-        loaded = Prompt.load(
-            "translate", required=("language", "query"), override=self.prompt or self.model.prompts
-        )
+        loaded = prompt_for(self.model, "translate", self.prompt, required=("language", "query"))
         put(self, "_prompt", loaded)
 
     async def __call__(self, given: ConversationQuery | Query) -> Query:
