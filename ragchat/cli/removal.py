@@ -9,7 +9,7 @@ import typer
 
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json, flag
 from ragchat.cli.output import Face, counted
-from ragchat.cli.running import opened, require, run
+from ragchat.cli.running import opened, require, run, shown
 
 
 def remove(
@@ -52,7 +52,8 @@ def reset(
     if not yes:
         if not sys.stdin.isatty() or json:
             raise typer.BadParameter("say --yes to empty the corpus", param_hint="--yes")
-        typer.confirm(f"Remove everything from corpus {corpus!r} of {index}?", abort=True, err=True)
+        question = f"Remove everything from corpus {corpus!r} of {shown(index)}?"
+        typer.confirm(question, abort=True, err=True)
 
     async def work() -> None:
         require(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from ragchat.cli.output import Face
     from ragchat_retrieval.index import HybridIndex
+
+
+_PASSWORD = re.compile(r"(?<=://)([^:/]*):[^/]*(?=@)|(?<=password=)[^&#]+", re.IGNORECASE)
+"""What must not be shown of a URL: before its host, or as a parameter."""
 
 
 class CommandFailed(RagchatError):
@@ -176,3 +181,8 @@ def path_of(url: str) -> Path | None:
     if not sign:
         return Path(url)
     return Path(rest) if scheme == "sqlite" else None
+
+
+def shown(url: str) -> str:
+    """Returns the URL of an index without the passwords in it, to be shown."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}:***" if found[1] is not None else "***", url)

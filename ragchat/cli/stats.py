@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json
 from ragchat.cli.output import Face, one_line
-from ragchat.cli.running import opened, path_of, run
+from ragchat.cli.running import opened, path_of, run, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ async def _stats(face: Face, index: str, corpus: str) -> None:
     path = path_of(index)
     stored = known.identity
     record: dict[str, Any] = {
-        "index": index,
+        "index": shown(index),
         "store": known.store,
         "corpus": known.corpus,
         "corpora": corpora,
@@ -58,9 +58,9 @@ async def _stats(face: Face, index: str, corpus: str) -> None:
     if model is not None:
         model = f"{model}, {record['dimension']} dimensions"
     rows = {
-        "index": index,
+        "index": record["index"],
         "store": known.store,
-        "corpus": f"{known.corpus} (of {', '.join(corpora)})" if len(corpora) > 1 else known.corpus,
+        "corpus": _among(known.corpus, corpora),
         "documents": f"{known.documents:,}",
         "passages": f"{known.passages:,}",
         "vectors": f"{known.vectors:,}"
@@ -79,6 +79,13 @@ async def _stats(face: Face, index: str, corpus: str) -> None:
     face.show(table)
     for note in known.notes:
         face.note(note)
+
+
+def _among(corpus: str, corpora: list[str]) -> str:
+    """Returns a corpus with the others of its store, if there are some."""
+    if set(corpora) <= {corpus}:
+        return corpus
+    return f"{corpus} ({'of' if corpus in corpora else 'not among'} {', '.join(corpora)})"
 
 
 def size_on_disk(path: Path) -> int:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from ragchat.cli.app import app
 from ragchat.cli.ask import Answer, pieces_of
+from ragchat.cli.running import shown
 from ragchat.testing import Failure, Interrupted, LoopbackOpenAI, Reply
 
 CORPUS = Path(__file__).parents[2] / "ragchat" / "demo" / "corpus"
@@ -294,6 +295,35 @@ def test_stats_tell_what_the_index_holds(filled):
     shown = filled("stats").stdout
     assert str(known["passages"]) in shown
     assert known["embedding_model"] in shown
+
+
+def test_stats_name_the_corpora_beside_the_one_that_was_asked_for(shell):
+    shell("ingest", str(CORPUS), "--corpus", "one")
+    assert "corpus        one\n" in shell("stats", "--corpus", "one").stdout
+    assert "corpus        two (not among one)\n" in shell("stats", "--corpus", "two").stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://ann:p@s?s@host/db", "postgresql://ann:***@host/db"),
+        ("qdrant://:secret@host:6333/a", "qdrant://:***@host:6333/a"),
+        ("postgresql://h/db?user=a&sslpassword=b&password=c#d", None),
+        ("postgresql://ann@host:5432/db", "postgresql://ann@host:5432/db"),
+        ("team:kb@home.sqlite?vectors=int8", "team:kb@home.sqlite?vectors=int8"),
+    ],
+)
+def test_a_password_in_the_url_of_an_index_is_not_shown(url, told):
+    told = told or "postgresql://h/db?user=a&sslpassword=***&password=***#d"
+    assert shown(url) == told
+
+
+def test_stats_do_not_show_the_password_of_a_server(shell, postgres_url):
+    url = f"{postgres_url}&password=hush"
+    for told in (shell("stats", "-i", url), shell("stats", "-i", url, "--json")):
+        assert told.returncode == 0
+        assert "password=***" in told.stdout
+        assert "hush" not in told.stdout + told.stderr
 
 
 def test_without_an_embedder_search_is_by_keywords_and_stats_say_so(shell):
