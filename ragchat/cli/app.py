@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import getdoc
+
 import typer
 
 from ragchat.cli.ask import ask
@@ -13,6 +15,7 @@ from ragchat.cli.ingest import ingest
 from ragchat.cli.keys import keys
 from ragchat.cli.mcp_server import mcp_server
 from ragchat.cli.migrate import migrate
+from ragchat.cli.options import help_settings
 from ragchat.cli.removal import remove, reset
 from ragchat.cli.search import search
 from ragchat.cli.serve import serve
@@ -31,14 +34,17 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **help_settings(),
 )
 
 for command in (ingest, search, ask, chat, serve, stats, embed, migrate, remove, reset, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command("mcp")(mcp_server)
-app.add_typer(keys)
+app.add_typer(keys, short_help=keys.info.help)
+for registered in (*app.registered_commands, *keys.registered_commands):
+    # Plain help shows a short help whole, and of any other only what fits a line.
+    registered.short_help = (getdoc(registered.callback) or "").partition("\n")[0]
 
 
 @app.callback(invoke_without_command=True)

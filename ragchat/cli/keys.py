@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, Corpus, Json, read_filter
+from ragchat.cli.options import DEFAULT_CORPUS, Json, help_settings, read_filter
 from ragchat.cli.output import Face
 from ragchat.cli.running import CommandFailed, run
 from ragchat_retrieval.filters import Op
@@ -26,18 +26,20 @@ keys = typer.Typer(
     name="keys",
     help="Make, list and remove API keys of the server.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **help_settings(),
 )
 
 
 @keys.command()
 def add(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name for the key, such as of who gets it.")
+        str, typer.Argument(metavar="NAME", help="A name for the key, such as that of its holder.")
     ],
     *,
     file: File = DEFAULT_FILE,
-    corpus: Corpus = DEFAULT_CORPUS,
+    corpus: Annotated[
+        str, typer.Option(metavar="NAME", help="The corpus that the key opens.")
+    ] = DEFAULT_CORPUS,
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,6 +86,8 @@ async def _list(face: Face, file: Path) -> None:
         records = [{"name": k.name, "corpus": k.corpus, "scope": dict(k.scope)} for k in known]
         face.document({"keys": records})
         return
+    if not known:
+        face.note(f"{file} has no keys; make one with: ragchat keys add NAME")
     for key in known:
         scope = " ".join(f"{name}={value}" for name, value in key.scope.items())
         face.line(f"{key.name}  corpus {key.corpus}" + (f"  {scope}" if scope else ""))

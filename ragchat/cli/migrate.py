@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, Corpus, Json, flag
+from ragchat.cli.options import DEFAULT_CORPUS, Json, flag
 from ragchat.cli.output import Face, counted
 from ragchat.cli.running import require, require_room, run
 from ragchat_retrieval.errors import CorpusChanged
@@ -39,7 +39,9 @@ def migrate(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The index to copy: path or URL.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The index to copy into.")],
     *,
-    corpus: Corpus = DEFAULT_CORPUS,
+    corpus: Annotated[
+        str, typer.Option(metavar="NAME", help="The corpus in OLD.")
+    ] = DEFAULT_CORPUS,
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The corpus in NEW; else of the same name.")
     ] = None,

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal, TypedDict
 
 import typer
 
+from ragchat.cli.output import ROOM
 from ragchat_retrieval.errors import InvalidFilter
 from ragchat_retrieval.filters import Filter
+
+
+class HelpSettings(TypedDict):
+    """What decides how help is laid out, for a `typer.Typer`."""
+
+    rich_markup_mode: Literal["rich"] | None
+    context_settings: dict[str, object]
+
+
+def help_settings() -> HelpSettings:
+    """Returns settings that frame help in columns where there is room, and else leave it plain.
+
+    In a narrow terminal the columns would cut the names of options.
+    """
+    columns = shutil.get_terminal_size().columns
+    return {
+        "rich_markup_mode": "rich" if columns >= ROOM else None,
+        "context_settings": {"help_option_names": ["-h", "--help"], "terminal_width": columns},
+    }
 
 
 def flag(name: str, says: str) -> typer.models.OptionInfo:

@@ -29,6 +29,9 @@ _CONTROLS: dict[int, str | None] = dict.fromkeys([*range(0x20), *range(0x7F, 0xA
 _CONTROLS |= {ord(kept): kept for kept in "\n\t"}
 _CONTROLS |= dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
 
+ROOM = 76
+"""Columns from which tables have room."""
+
 _ASCII = str.maketrans("→›│×–“”…·", '>>|x-""~-')
 """Our own typography on a terminal without it; one character for one, so that columns stay."""
 
@@ -82,7 +85,7 @@ class Face:
     @property
     def wide(self) -> bool:
         """Whether tables have room."""
-        return self.out.width >= 76  # noqa: PLR2004 - columns
+        return self.out.width >= ROOM
 
     def document(self, value: Mapping[str, object]) -> None:
         """Writes the JSON document of a command."""

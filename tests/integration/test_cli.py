@@ -34,6 +34,7 @@ COMMANDS = [
     "reset",
     "demo",
     "eval",
+    "mcp",
 ]
 
 
@@ -107,12 +108,21 @@ def failed(done, code, *words):
 # Help and misuse
 
 
+def names_of(text):
+    """Returns the names of options in a help, and of variables that it speaks of."""
+    return set(re.findall(r"(?<!\w)--[a-z-]+|RAGCHAT_[A-Z_]+", text))
+
+
 @pytest.mark.parametrize("command", [[], *[[name] for name in COMMANDS]], ids=str)
-def test_help_fits_a_narrow_terminal_without_unicode(shell, command):
-    done = shell.process(*command, "--help", PYTHONIOENCODING="ascii", COLUMNS="40", TERM="dumb")
+def test_help_fits_a_narrow_terminal_without_unicode_and_cuts_nothing(shell, command):
+    done = shell.process(*command, "--help", PYTHONIOENCODING="ascii", COLUMNS="52", TERM="dumb")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
-    assert max(map(len, done.stdout.splitlines())) <= 40
+    assert max(map(len, done.stdout.splitlines())) <= 52
+    wide = shell.process(*command, "--help", COLUMNS="200").stdout
+    assert names_of(done.stdout) == names_of(wide)
+    # An argument that may be repeated has three dots behind its bracket.
+    assert re.findall(r"\S*[^\]}]\.\.\.", done.stdout) == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

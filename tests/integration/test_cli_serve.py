@@ -121,6 +121,7 @@ def test_a_key_made_on_the_command_line_opens_its_corpus(started, shell):
 
 
 def test_keys_are_listed_without_what_they_are(shell):
+    assert "ragchat keys add" in shell("keys", "list").stderr
     secret = shell("keys", "add", "bob", "--scope", "team=eu").stdout.strip()
     assert secret.startswith("rc-")
     listed = shell("keys", "list")
