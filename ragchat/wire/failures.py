@@ -8,7 +8,7 @@ from ragchat.wire.moments import Failure
 from ragchat_retrieval.errors import RagchatError
 
 _RETRYABLE = frozenset({408, 409, 429})
-_UPSTREAM = "the chat model could not be asked"
+_UPSTREAM = "the connection to the chat model failed"
 _INTERNAL = "something went wrong on the server"
 
 
