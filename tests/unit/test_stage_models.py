@@ -43,7 +43,9 @@ class Client:
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
-@pytest.mark.parametrize("model", [None, create, Client(), "gpt-5"], ids=repr)
+@pytest.mark.parametrize(
+    "model", [None, create, Client(), "gpt-5"], ids=["nothing", "function", "client", "name"]
+)
 def test_a_stage_says_that_it_wants_a_chat_model_when_it_is_made(stage, model):
     with pytest.raises(InvalidSetting, match="ChatModel"):
         stage(model)
