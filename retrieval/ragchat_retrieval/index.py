@@ -1,7 +1,8 @@
 """The hybrid index: documents in, ranked passages out.
 
-`HybridIndex` joins a store, an embedder, an analyser and a splitter. The making of revisions is in
-`revisions`, searching in `searching`, which leads on to `lanes` and `ranking`.
+`HybridIndex` joins a store, an embedder, an analyser and a splitter. What it takes over from the
+corpus is in `adopting`, the making of revisions in `revisions`, searching in `searching`, which
+leads on to `lanes` and `ranking`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ragchat_retrieval.adopting import Adopting
 from ragchat_retrieval.description import IndexDescription, described
-from ragchat_retrieval.embedders.checks import known_dimension
 from ragchat_retrieval.errors import (
     IdentityMismatch,
-    InvalidIndexIdentity,
     InvalidSetting,
     ResetUnsupported,
 )
@@ -24,10 +24,10 @@ from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.ingest.report import IngestReport
 from ragchat_retrieval.ingest.scope import check_scope
-from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
+from ragchat_retrieval.kinds import check_fusion, check_splitter
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import started
-from ragchat_retrieval.ports import Identity, written
+from ragchat_retrieval.ports import Identity
 from ragchat_retrieval.revisions import (
     changed,
     check_distinct,
@@ -46,13 +46,14 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ragchat_retrieval.fusion import Fusion
+    from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
     from ragchat_retrieval.ports import Embedder, Splitter, Store
     from ragchat_retrieval.values import Document
 
 
-class HybridIndex:
+class HybridIndex(Adopting):
     """Hybrid search over one corpus of a store. Safe for concurrent tasks.
 
     Args:
@@ -69,6 +70,7 @@ class HybridIndex:
 
     Raises:
         InvalidIndexIdentity: `identity` is blank.
+        InvalidSetting: A part is of another kind than it must be.
     """
 
     def __init__(
@@ -82,16 +84,19 @@ class HybridIndex:
         identity: str | None = None,
         fusion: Fusion | None = None,
     ) -> None:
-        if identity is not None and not identity.strip():
-            raise InvalidIndexIdentity
-        self.store: Store = MemoryStore() if store is None else store
-        self.embedder = embedder
-        self.successor = successor
-        self.analyzer = analyzer or DEFAULT_ANALYZER
-        self._given_analyzer = analyzer
+        super().__init__(
+            MemoryStore() if store is None else store,
+            embedder=embedder,
+            analyzer=analyzer,
+            successor=successor,
+            identity=identity,
+        )
+        if splitter is not None:
+            check_splitter("splitter", splitter)
+        if fusion is not None:
+            check_fusion("fusion", fusion)
         self.splitter: Splitter = splitter or default_splitter(embedder)
         self.fusion: Fusion = fusion or Weighted(keyword=0.3)
-        self._identity_name = identity
 
     # Writing
 
@@ -120,6 +125,8 @@ class HybridIndex:
             ScopeViolation: A document lies outside `scope`, changed or not.
             EmbeddingError: The embedder failed; nothing was written.
         """
+        if splitter is not None:
+            check_splitter("splitter", splitter)
         tell = on_progress or _ignore
         tell(0.0)
         cutter = splitter or self.splitter
@@ -348,8 +355,7 @@ class HybridIndex:
 
     async def searcher(self) -> Searcher:
         """Returns what searches this corpus with these settings."""
-        told = await written(self.store)
-        self._adopt(told.identity)
+        told = await self._told()
         return Searcher(
             store=self.store,
             stored=told.identity,
@@ -359,49 +365,6 @@ class HybridIndex:
             embedder=self.embedder,
             fusion=self.fusion,
         )
-
-    async def heir(self, other: HybridIndex) -> Identity:
-        """Returns the identity under which this index writes what it takes over from another.
-
-        An index without an analyser of its own takes the other's, and one without an embedder
-        keeps the other's vectors, under the name of their model.
-        """
-        theirs, mine = await other._adopted(), await self._adopted()
-        await self._learn()
-        identity, named = self.identity, self._identity_name
-        if theirs is None:
-            return identity
-        if self._given_analyzer is None and named is None and mine in {None, theirs}:
-            self.analyzer = other.analyzer
-            identity = replace(identity, analyzer=theirs.analyzer)
-        if self.embedder is None and theirs.model is not None:
-            identity = replace(identity, model=named or theirs.model, dimension=theirs.dimension)
-        return identity
-
-    async def _adopted(self) -> Identity | None:
-        """Returns the stored identity, after taking over what follows from it."""
-        stored = await self.store.identity()
-        self._adopt(stored)
-        return stored
-
-    def _adopt(self, stored: Identity | None) -> None:
-        """Takes over what follows from the stored identity.
-
-        That is its analysis where none was given, and the successor if it is the corpus's embedder.
-        """
-        if stored is not None and self.successor is not None:
-            current = None if self.embedder is None else self.embedder.model
-            if stored.model == self.successor.model != current:
-                self.embedder, self.successor = self.successor, self.embedder
-        if self._given_analyzer is None and self._identity_name is None:
-            wanted = DEFAULT_ANALYZER.name if stored is None else stored.analyzer
-            if wanted != self.analyzer.name:
-                self.analyzer = Analyzer.named(wanted) or self.analyzer
-
-    async def _learn(self) -> None:
-        """Has an embedder that does not know its dimension yet ask its model; writing needs it."""
-        if self.embedder is not None:
-            await known_dimension(self.embedder)
 
 
 def _ignore(share: float) -> None:

@@ -92,12 +92,14 @@ def open_index(
         An async context manager that is also awaitable; nothing is opened before.
 
     Raises:
-        InvalidSetting: The URL's scheme names no store, an option is unknown, or a store in memory
-            is to be read-only.
+        InvalidSetting: The URL's scheme names no store, an option is unknown, a store in memory is
+            to be read-only, or something is of another kind than it must be.
         MissingExtra: The store's extra is not installed.
         NotAStore: On entering: the file or schema exists and is something else.
         StoreUnavailable: On entering: the server cannot be reached.
     """
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidSetting("url", f"must be a path or a URL, not {type(url).__name__}")
     store = _store(os.fspath(url), corpus=corpus, read_only=read_only)
     if embedder == "env":
         return Opening(_Opened(store, embedder=embedder_from_env(), splitter=splitter))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Condition, Filter
+from ragchat_retrieval.kinds import check_fusion
+from ragchat_retrieval.policy import Policy
 from ragchat_retrieval.rerank import Rerank
 from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.values import Query
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ragchat_retrieval.fusion import Fusion
-    from ragchat_retrieval.policy import Policy
     from ragchat_retrieval.ports import Reranker
 
     FilterLike = Filter | Condition | Mapping[str, Any] | Sequence[Any] | None
@@ -113,8 +114,13 @@ class SearchOptions:
             raise InvalidSetting("per_document", "must be 1 or more")
         if self.neighbours < 0:
             raise InvalidSetting("neighbours", "must be 0 or more")
-        if self.fusion is not None and not hasattr(self.fusion, "fuse"):
-            raise InvalidSetting("fusion", "must be a fusion, such as Weighted() or RRF()")
+        if self.fusion is not None:
+            check_fusion("fusion", self.fusion)
+        for name, kind in (("rerank", Rerank), ("policy", Policy)):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, kind):
+                problem = f"must be a {kind.__name__}, not {type(given).__name__}"
+                raise InvalidSetting(name, problem)
 
     @classmethod
     def of(

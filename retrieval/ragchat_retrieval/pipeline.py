@@ -18,6 +18,7 @@ from ragchat_retrieval.foreign import (
 )
 from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.kinds import check_callable
 from ragchat_retrieval.lanes import each
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.merging import fuse_variants
@@ -71,6 +72,8 @@ class RetrievalPipeline:
         expander: Expander | None = None,
         **options: Unpack[SearchKeywords],
     ) -> None:
+        if not isinstance(source, HybridIndex):
+            check_callable("source", source, "an index or a retriever")
         self._source = source
         self._transformers = tuple(transformers)
         self._expander = expander
@@ -247,11 +250,13 @@ def federate(
         fusion: The constant of the ranks; None is 60.
 
     Raises:
-        InvalidSetting: There is none.
+        InvalidSetting: There is none, or one cannot be called.
     """
     sources = tuple(retrievers)
     if not sources:
         raise InvalidSetting("retrievers", "at least one is needed")
+    for source in sources:
+        check_callable("retrievers", source, "callable, as index.retriever() is")
     k = (fusion or RRF()).k
 
     async def federated(query: Query) -> SearchResult:
@@ -301,9 +306,11 @@ def fallback(
             None leaves only the limit of the stage as a whole.
 
     Raises:
-        InvalidSetting: The timeout is not positive.
+        InvalidSetting: The timeout is not positive, or a stage cannot be called.
     """
     stages = (first, *others)
+    for given in stages:
+        check_callable("stage", given, "callable")
     declared = any(hasattr(stage, name) for stage in stages for name in ("lanes", "semantic"))
     if timeout is not None and not timeout > 0:
         raise InvalidSetting("timeout", "must be positive, or None for no limit")

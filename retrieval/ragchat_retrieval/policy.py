@@ -88,14 +88,17 @@ class Policy:
     augment: StagePolicy = RAISE
 
     def __post_init__(self) -> None:
+        for name in _stages():
+            rule: object = getattr(self, name)
+            if not isinstance(rule, StagePolicy):
+                raise InvalidSetting(name, f"must be a StagePolicy, not {type(rule).__name__}")
         _check_seconds("deadline", self.deadline)
         _check_seconds("timeout", self.timeout)
 
     @classmethod
     def strict(cls, *, deadline: float | None = 30.0, timeout: float | None = 10.0) -> Policy:
         """Returns a policy under which every failure raises."""
-        stages = {f.name: RAISE for f in fields(cls) if f.name not in {"deadline", "timeout"}}
-        return cls(deadline=deadline, timeout=timeout, **stages)
+        return cls(deadline=deadline, timeout=timeout, **dict.fromkeys(_stages(), RAISE))
 
     def with_deadline(self, deadline: float | None) -> Policy:
         """Returns a copy with another deadline."""
@@ -105,6 +108,10 @@ class Policy:
         """Returns the rule of one stage."""
         rule: StagePolicy = getattr(self, name)
         return rule
+
+
+def _stages() -> list[str]:
+    return [each.name for each in fields(Policy) if each.name not in {"deadline", "timeout"}]
 
 
 _STRICT = Policy.strict()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting, MalformedRanking
 from ragchat_retrieval.explain import RerankExplanation
+from ragchat_retrieval.kinds import check_callable
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query
 
@@ -41,7 +42,7 @@ class Rerank:
     """When and how far to trust a reranker.
 
     Raises:
-        InvalidSetting: A value lies outside its range.
+        InvalidSetting: A value lies outside its range, or the scorer cannot be called.
     """
 
     scorer: Reranker
@@ -57,6 +58,7 @@ class Rerank:
     """How many candidates are scored; the others follow in their old order. None is all."""
 
     def __post_init__(self) -> None:
+        check_callable("Rerank.scorer", self.scorer, "callable with a query and candidates")
         if self.weight is not None and not 0.0 <= self.weight <= 1.0:
             raise InvalidSetting("Rerank.weight", "must lie in 0 … 1")
         if self.margin is not None and not self.margin >= 0.0:

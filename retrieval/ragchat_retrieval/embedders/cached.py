@@ -12,6 +12,7 @@ import numpy as np
 from ragchat_retrieval.embedders.checks import embed_checked, known_dimension, without_blanks
 from ragchat_retrieval.embedders.vectorfile import VectorFile, damaged
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.kinds import check_embedder
 
 if TYPE_CHECKING:
     import os
@@ -40,7 +41,7 @@ class CachedEmbedder:
         max_entries: Vectors kept at most, 1 or more. A vector of 384 numbers takes about 1.6 kB.
 
     Raises:
-        InvalidSetting: `max_entries` is less than 1.
+        InvalidSetting: `max_entries` is less than 1, or `inner` is no embedder.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class CachedEmbedder:
         *,
         max_entries: int = 1_000_000,
     ) -> None:
+        check_embedder("inner", inner)
         if max_entries < 1:
             raise InvalidSetting("max_entries", "must be 1 or more")
         self._inner = inner

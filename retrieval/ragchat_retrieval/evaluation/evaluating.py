@@ -15,6 +15,7 @@ from ragchat_retrieval.evaluation.result import Evaluation, check_topics
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import candidates_of, for_foreign
 from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.kinds import check_callable
 from ragchat_retrieval.lanes import each
 from ragchat_retrieval.merging import fused_lanes
 from ragchat_retrieval.policy import Policy, Run, running
@@ -71,9 +72,11 @@ async def evaluate(
 
     Raises:
         InvalidSetting: There is no topic, two share an id, a grade is no whole number up to 60, or
-            a fusion is named like a stage.
+            a fusion is named like a stage, or the retriever cannot be called.
         RetrievalError: A search failed.
     """
+    if not isinstance(retriever, HybridIndex):
+        check_callable("retriever", retriever, "an index or a retriever")
     others = dict(fusions or {})
     for name in others:
         if name in STAGES:

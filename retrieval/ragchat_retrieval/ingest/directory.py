@@ -23,6 +23,7 @@ from ragchat_retrieval.ingest.records import BATCH_DOCUMENTS, records, write
 from ragchat_retrieval.ingest.report import IngestError, IngestReport
 from ragchat_retrieval.ingest.suffixes import SuffixSplitters
 from ragchat_retrieval.ingest.vanished import check_root, remove, vanished
+from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.values import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ async def ingest_directory(
             another folder; there are too many files.
         RetrievalError: The index failed.
     """
+    check_index("index", index)
     selection = Selection(
         glob=_patterns(glob),
         exclude=_patterns(exclude),

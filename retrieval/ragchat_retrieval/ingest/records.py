@@ -17,6 +17,7 @@ from ragchat_retrieval.errors import (
     InvalidVector,
 )
 from ragchat_retrieval.ingest.report import IngestError, IngestReport
+from ragchat_retrieval.kinds import check_callable
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.text import check_document
 from ragchat_retrieval.values import Document
@@ -72,13 +73,16 @@ async def records(
         second time is an error, and the first one stands.
 
     Raises:
-        InvalidSetting: `batch` or `batch_characters` is below 1, or `on_error` is neither word.
+        InvalidSetting: `batch` or `batch_characters` is below 1, `on_error` is neither word, or
+            `decode` or `sink` cannot be called.
     """
     for name, value in (("batch", batch), ("batch_characters", batch_characters)):
         if value < 1:
             raise InvalidSetting(name, "must be at least 1")
     if on_error not in {"report", "raise"}:
         raise InvalidSetting("on_error", 'must be "report" or "raise"')
+    check_callable("decode", decode, "callable with a record")
+    check_callable("sink", sink, "callable with a list of documents")
     intake = _Intake(decode, label, batch, batch_characters, on_error)
     report = IngestReport()
     async for outcomes in _streams(source, intake):

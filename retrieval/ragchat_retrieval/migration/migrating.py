@@ -12,6 +12,7 @@ from ragchat_retrieval.errors import (
     MigrationTargetInUse,
 )
 from ragchat_retrieval.identity import check_identity
+from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.migration.copying import EVERYTHING, Copying
 from ragchat_retrieval.migration.report import MigrationReport
 from ragchat_retrieval.migration.verifying import problems
@@ -61,7 +62,7 @@ async def migrate_index(
         What was done, and up to which revision of the old index the new one is complete.
 
     Raises:
-        InvalidSetting: `batch` is below 1, or the two are one.
+        InvalidSetting: `batch` is below 1, the two are one, or one is no index.
         IdentityMismatch: The new corpus was written with something else.
         MigrationTargetInUse: The new corpus holds documents that the old one has not.
         MigrationMismatch: Verification found a difference.
@@ -69,6 +70,8 @@ async def migrate_index(
             meanwhile; what was copied stays.
         EmbeddingError: The new embedder failed; what was written before stays.
     """
+    check_index("old", old)
+    check_index("new", new)
     if batch < 1:
         raise InvalidSetting("batch", "must be at least 1")
     if old.store is new.store:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import SwapUnsupported
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.ports import SwappableStore
 
 if TYPE_CHECKING:
@@ -27,10 +28,13 @@ async def swap_indexes(
             write is left behind.
 
     Raises:
+        InvalidSetting: One is no index.
         SwapUnsupported: The store cannot, or the two are not in the same one.
         UnknownCorpus: One of them was never written.
         CorpusChanged: The live corpus was written since; migrate once more.
     """
+    check_index("live", live)
+    check_index("built", built)
     store, other = live.store, built.store
     if not isinstance(store, SwappableStore) or other.name != store.name:
         raise SwapUnsupported(store=store.name)
