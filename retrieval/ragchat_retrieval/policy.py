@@ -12,9 +12,9 @@ import logging
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
 from ragchat_retrieval.recording import TraceRecorder
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 StageName = Literal["gate", "transform", "expand", "keyword", "vector", "rerank", "augment"]
+_STAGES: tuple[StageName, ...] = get_args(StageName)
+
+_MOST_OF_WHAT_IS_LEFT = 0.5
+"""Share of the rest of the deadline that a stage may use up before it is skipped: else one that
+hangs, or three by 10 of 30 seconds, would leave no time to search and to write the evidence."""
 
 _log = logging.getLogger("ragchat")
 _current: ContextVar[Run | None] = ContextVar("ragchat_run", default=None)
@@ -56,8 +61,10 @@ class StagePolicy:
         _check_seconds("timeout", self.timeout)
 
 
-def _check_seconds(name: str, seconds: float | None) -> None:
-    if seconds is not None and not seconds > 0:
+def _check_seconds(name: str, seconds: object) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise InvalidSetting(name, "must be positive, or None for no limit")
 
 
@@ -70,7 +77,11 @@ class Policy:
     """Deadline, timeouts and failure rule per stage.
 
     The defaults let enhancements (gate, transform, expand, vector, rerank) be skipped, visibly, and
-    let evidence (keyword, augment) fail loudly.
+    let evidence (keyword, augment) fail loudly. A stage that may be skipped gets at most half of
+    what is left of the deadline, however long its timeout, so that what may not be has time too.
+
+    Raises:
+        InvalidSetting: A time is not positive, or a stage's rule is no `StagePolicy`.
     """
 
     deadline: float | None = 30.0
@@ -88,7 +99,7 @@ class Policy:
     augment: StagePolicy = RAISE
 
     def __post_init__(self) -> None:
-        for name in _stages():
+        for name in _STAGES:
             rule: object = getattr(self, name)
             if not isinstance(rule, StagePolicy):
                 raise InvalidSetting(name, f"must be a StagePolicy, not {type(rule).__name__}")
@@ -98,7 +109,7 @@ class Policy:
     @classmethod
     def strict(cls, *, deadline: float | None = 30.0, timeout: float | None = 10.0) -> Policy:
         """Returns a policy under which every failure raises."""
-        return cls(deadline=deadline, timeout=timeout, **dict.fromkeys(_stages(), RAISE))
+        return cls(deadline=deadline, timeout=timeout, **dict.fromkeys(_STAGES, RAISE))
 
     def with_deadline(self, deadline: float | None) -> Policy:
         """Returns a copy with another deadline."""
@@ -108,10 +119,6 @@ class Policy:
         """Returns the rule of one stage."""
         rule: StagePolicy = getattr(self, name)
         return rule
-
-
-def _stages() -> list[str]:
-    return [each.name for each in fields(Policy) if each.name not in {"deadline", "timeout"}]
 
 
 _STRICT = Policy.strict()
@@ -190,6 +197,8 @@ class Run:
         try:
             with self.record.stage(name, failure="skipped" if skippable else "failed") as counts:
                 own = self.policy.timeout if rule.timeout is None else rule.timeout
+                if skippable:
+                    own = self._leaving_time(own)
                 result = await self._bounded(name, own, work)
                 if count is not None:
                     counts.update(count(result))
@@ -246,6 +255,13 @@ class Run:
             reason = f"{reason}; {instead} instead"
         self.record.degrade(name, reason)
         _log.warning("stage %s skipped (%s)", name, reason)
+
+    def _leaving_time(self, own: float | None) -> float | None:
+        """Returns the seconds of a stage that may be skipped, so that others have time left."""
+        if self.remaining is None:
+            return own
+        share = self.remaining * _MOST_OF_WHAT_IS_LEFT
+        return share if own is None else min(own, share)
 
     async def _bounded(self, name: str, own: float | None, work: Callable[[], Awaitable[T]]) -> T:
         remaining = self.remaining

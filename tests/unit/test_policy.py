@@ -8,6 +8,7 @@ import math
 
 import pytest
 
+from ragchat_retrieval import policy as policy_module
 from ragchat_retrieval.errors import (
     DeadlineExceeded,
     InvalidSetting,
@@ -64,7 +65,7 @@ def test_another_deadline_is_another_policy():
     assert policy.deadline == 30.0
 
 
-@pytest.mark.parametrize("seconds", [0, -1, math.nan, -math.inf])
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, -math.inf, "3", True])
 def test_a_limit_is_positive_or_none(seconds):
     for build in (
         lambda: Policy(deadline=seconds),
@@ -81,6 +82,12 @@ def test_a_limit_is_positive_or_none(seconds):
 def test_a_misspelt_rule_is_refused_and_means_nothing_by_accident(word):
     with pytest.raises(InvalidSetting, match="on_error"):
         StagePolicy(word)
+
+
+@pytest.mark.parametrize("rule", ["skip", None, StagePolicy])
+def test_a_rule_of_a_stage_is_a_stage_policy(rule):
+    with pytest.raises(InvalidSetting, match=r"^gate: must be a StagePolicy"):
+        Policy(gate=rule)
 
 
 # Running a stage
@@ -187,6 +194,28 @@ async def test_what_remains_of_the_deadline_bounds_every_stage():
         await run.stage("keyword", forever)
     assert (caught.value.stage, caught.value.deadline) == ("keyword", 0.001)
     assert not caught.value.retryable
+
+
+async def test_a_stage_that_may_be_skipped_leaves_half_of_what_is_left_of_the_deadline(monkeypatch):
+    limits = []
+
+    async def recorded(work, seconds, _late):
+        limits.append(seconds)
+        return await work()
+
+    monkeypatch.setattr(policy_module, "bounded", recorded)
+    for policy, transform, keyword in (
+        (Policy(deadline=800, timeout=500), 400, 500),
+        (Policy(deadline=800, timeout=None, transform=StagePolicy("skip", 700)), 400, 800),
+        (Policy(deadline=8000, timeout=500), 500, 500),
+        (Policy(deadline=None, timeout=500), 500, 500),
+        (Policy.strict(deadline=800, timeout=500), 500, 500),
+    ):
+        run = Run(policy)
+        for name in ("transform", "keyword"):
+            await run.stage(name, done, fallback=lambda: "instead")
+        assert limits == [pytest.approx(transform, abs=60), pytest.approx(keyword, abs=60)]
+        limits.clear()
 
 
 async def test_after_the_deadline_no_work_is_started():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from ragchat import ChatModel, LLMReranker, MultiQueryExpander, QueryPlanner, quickstart
 from ragchat.augment import Augmentation, ContextualAugmenter, IdentityAugmenter
 from ragchat.citations import Citations
 from ragchat.errors import (
@@ -34,8 +35,9 @@ from ragchat_retrieval.errors import (
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.policy import Policy, StagePolicy, current_run
+from ragchat_retrieval.rerank import Rerank
 from ragchat_retrieval.trace import Degradation, StageEvent
-from ragchat_retrieval.values import Candidate, Passage, Query, SearchResult
+from ragchat_retrieval.values import Candidate, Document, Passage, Query, SearchResult
 
 if TYPE_CHECKING:
     from ragchat.conversation import ConversationQuery
@@ -461,7 +463,7 @@ async def test_a_skipped_augmentation_sends_the_message_as_it_is_and_says_so():
     assert prepared.retrieval.degraded == (Degradation("augment", "OSError"),)
 
 
-async def never(*_args):
+async def never(*_args, **_params):
     await asyncio.Event().wait()
 
 
@@ -498,6 +500,28 @@ async def test_cancellation_is_honoured_inside_every_stage_and_never_swallowed(s
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_a_model_that_hangs_in_every_stage_leaves_time_for_the_evidence():
+    """Three stages by a third of the deadline, as with the defaults, would be all of it."""
+    model = ChatModel(never, model="small")
+    async with quickstart() as index:
+        await index.ingest(Document("tea", "Green tea is steamed."))
+        retriever = index.retriever(
+            top_k=1, expander=MultiQueryExpander(model), rerank=Rerank(LLMReranker(model))
+        )
+        preparer = Preparer(
+            retriever,
+            query_transformer=QueryPlanner(model),
+            policy=Policy(deadline=3.0, timeout=1.0),
+        )
+        history = [user("Tell me of green tea"), {"role": "assistant", "content": "Gladly."}]
+        prepared = await preparer.prepare(messages=[*history, user("how is it made?")])
+    assert [passage.text for passage in prepared.retrieval.citations.values()] == [
+        "Green tea is steamed."
+    ]
+    assert prepared.retrieval.queries[0].context
+    assert [d.stage for d in prepared.retrieval.degraded] == ["transform", "expand", "rerank"]
 
 
 async def test_the_retriever_shares_policy_deadline_and_record_of_the_preparation():
