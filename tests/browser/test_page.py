@@ -240,8 +240,8 @@ def test_light_and_dark_follow_the_system_and_the_switch(visit):
     assert page.evaluate(paper) == light
 
 
-@pytest.mark.parametrize("size", [(390, 780), (320, 640), (640, 400)], ids=str)
-def test_on_a_phone_and_at_twice_the_size_nothing_is_cut_off(visit, size):
+@pytest.mark.parametrize("size", [(390, 780), (320, 640), (640, 400), (900, 700)], ids=str)
+def test_on_a_phone_a_tablet_and_at_twice_the_size_nothing_is_cut_off(visit, size):
     """The evidence is a sheet from below, and its sentence stays in sight above it."""
     page = visit(viewport={"width": size[0], "height": size[1]})
     answer = answered(page, LEAVE)

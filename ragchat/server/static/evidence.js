@@ -5,7 +5,7 @@ import { blocksOf, element, NO_CHIPS, renderBlock, safeAddress } from "../compon
 import { doubt, whereOf } from "../component/ragchat-parts.js";
 import { surroundings } from "./api.js";
 
-const sheet = matchMedia("(max-width: 46rem)"); // as in app.css
+const sheet = matchMedia("(max-width: 46rem), (max-width: 69.99rem) and (min-height: 30.01rem)"); // as in app.css
 const AROUND = 700; // code points of context on either side
 const LEVELS = {
   verbatim: "Word for word in this passage",
