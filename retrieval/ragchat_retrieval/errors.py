@@ -326,8 +326,8 @@ class MigrationTargetInUse(MigrationError):
 
     def __init__(self, documents: int) -> None:
         super().__init__(
-            f"the new corpus holds {documents} documents that the old one has not; "
-            "prune removes them"
+            f"the new corpus holds documents that the old one has not ({documents:,}); "
+            "prune=True (--prune) removes them"
         )
         self.documents = documents
 
