@@ -43,6 +43,8 @@ class RerankExplanation:
     """What a reranker did to a candidate."""
 
     rank_in: int
+    """Rank before, `rank_out` after."""
+
     score: float
     """The reranker's own score, 0 … 1."""
 
@@ -66,12 +68,18 @@ class Explanation:
     """The way of one candidate through a search."""
 
     keyword: KeywordExplanation | None = None
+    """None if the keyword lane did not run, as for `vector` and its lane."""
+
     vector: LaneExplanation | None = None
     title: TitleExplanation | None = None
     """None if the fusion gives titles no weight."""
 
     fused_score: float
     fused_rank: int
+    """1-based, as all ranks here."""
+
     rerank: RerankExplanation | None = None
+    """None if nothing was reranked, or not this candidate; as is `mmr` without diversification."""
+
     mmr: MMRExplanation | None = None
     final_rank: int

@@ -118,7 +118,7 @@ def in_memory(dim: int = QUICKSTART_DIMENSION) -> HybridIndex:
 
 
 def quickstart() -> HybridIndex:
-    """Returns `in_memory` with 256 dimensions."""
+    """Returns `in_memory` with 256 dimensions: a first try, by shared words and not by meaning."""
     return in_memory(QUICKSTART_DIMENSION)
 
 

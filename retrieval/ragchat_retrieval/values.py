@@ -67,8 +67,12 @@ class Document:
     """
 
     id: str
+    """Yours to choose; what is written later under the same id takes its place."""
+
     text: str
     title: str | None = field(default=None, kw_only=True)
+    """Searched with every passage, and shown to the model beside it."""
+
     source: str | None = field(default=None, kw_only=True)
     """Where it came from, as a person would name it: a path or a URL."""
 
@@ -144,6 +148,8 @@ class Passage:
 
     document_id: str = field(default="", kw_only=True)
     title: str | None = field(default=None, kw_only=True)
+    """Its document's, as are `source` and `metadata`."""
+
     source: str | None = field(default=None, kw_only=True)
     metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
     headings: tuple[str, ...] = field(default=(), kw_only=True)
@@ -153,6 +159,8 @@ class Passage:
     """1-based page, for paged documents."""
 
     lines: Lines | None = field(default=None, kw_only=True)
+    """Where it stands in its document, as is `span`; None where nobody told."""
+
     span: Span | None = field(default=None, kw_only=True)
     ordinal: int = field(default=0, kw_only=True)
     """Position among its document's passages, from 0."""
@@ -284,6 +292,7 @@ class Query:
     """The trusted boundary (a tenant), set by the app, always ANDed."""
 
     top_k: int | None = field(default=None, kw_only=True)
+    """Most candidates; None leaves it to the search's options."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -334,6 +343,7 @@ class Candidate:
     """Higher is better; comparable only inside its own result."""
 
     explain: Explanation | None = field(default=None, kw_only=True)
+    """Why it stands where it stands; None unless the search was asked to explain."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.score):
@@ -351,7 +361,10 @@ class SearchResult(Sequence[Candidate]):
     """The queries that were searched, the original first."""
 
     degraded: tuple[Degradation, ...] = field(default=(), kw_only=True)
+    """What was left out, and why; empty where all of it ran."""
+
     trace: Trace = field(default_factory=Trace, kw_only=True, compare=False)
+    """Which stages ran, and how long each took; no part of equality."""
 
     def __post_init__(self) -> None:
         for name in ("candidates", "queries", "degraded"):
