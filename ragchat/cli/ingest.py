@@ -35,6 +35,9 @@ Repeated = Annotated[
 ]
 Watch = Annotated[bool, flag("--watch", "Go on and read again whenever a file changes.")]
 
+_NAMED = 3
+"""Documents that a note names."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -150,9 +153,11 @@ def _tell(face: Face, report: IngestReport, notes: tuple[str, ...]) -> None:
     for duplicate in report.duplicates:
         face.note(f"{duplicate.id} repeats {duplicate.of} ({duplicate.kind})")
     if report.too_long:
+        some = ", ".join(report.too_long_in[:_NAMED])
+        more = ", …" if len(report.too_long_in) > _NAMED else ""
         face.note(
             f"{counted(report.too_long, 'passage')} longer than the embedder's window: "
-            "vectors do not see their end"
+            f"vectors do not see their end ({some}{more})"
         )
     if report.pages_without_text:
         face.note(f"{counted(report.pages_without_text, 'page')} without text, such as scans")

@@ -22,7 +22,7 @@ from ragchat_retrieval.filling import fill_vectors
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.fusion import Weighted
 from ragchat_retrieval.identity import check_identity
-from ragchat_retrieval.ingest.report import IngestReport
+from ragchat_retrieval.ingest.report import IngestReport, named
 from ragchat_retrieval.ingest.scope import check_scope
 from ragchat_retrieval.kinds import check_fusion, check_splitter
 from ragchat_retrieval.options import SearchOptions
@@ -149,7 +149,8 @@ class HybridIndex(Adopting):
             skipped=len(documents) - len(fresh),
             deleted=sum(not r.passages and r.document.id in known for r in made.revisions),
             blank=sum(not revision.passages for revision in made.revisions),
-            too_long=made.too_long,
+            too_long=len(made.too_long),
+            too_long_in=named(made.too_long),
         )
 
     async def replace(self, *revisions: Revision, scope: FilterLike = None) -> IngestReport:

@@ -46,8 +46,8 @@ class Revised:
     """Revisions ready to be written."""
 
     revisions: tuple[Revision, ...]
-    too_long: int
-    """Passages longer than the embedder's window, whose end it does not see."""
+    too_long: Sequence[str]
+    """The document of each passage longer than the embedder's window, whose end it does not see."""
 
 
 def default_splitter(embedder: Embedder | None) -> TextSplitter:
@@ -155,7 +155,7 @@ async def revise(
     pieces = await _pieces(documents, splitter)
     on_progress(_SPLIT_SHARE)
     revisions = await asyncio.to_thread(_bare, documents, pieces, splitter.name, analyzer)
-    too_long = 0
+    too_long: list[str] = []
     if embedder is not None:
         texts, too_long = await asyncio.to_thread(_embeddable, documents, pieces, embedder)
         rows = await embed_texts(texts, embedder, on_progress=_scaled(on_progress))
@@ -230,16 +230,18 @@ def _bare(
 
 def _embeddable(
     documents: Sequence[Document], pieces: Sequence[Sequence[Passage]], embedder: Embedder
-) -> tuple[list[str], int]:
-    """Returns the texts to embed, and how many are longer than the embedder's window."""
+) -> tuple[list[str], list[str]]:
+    """Returns the texts to embed, and the document of each that the embedder's window cuts."""
     for document, passages in zip(documents, pieces, strict=True):
         check_passages(document, passages)  # as a store will, before a model is paid for it
     texts = [indexed_text(passage) for passages in pieces for passage in passages]
     window: int | None = getattr(embedder, "max_tokens", None)
     count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
     if window is None or count is None:
-        return texts, 0
-    return texts, sum(count(text) > window for text in texts)
+        return texts, []
+    owners = (d.id for d, passages in zip(documents, pieces, strict=True) for _ in passages)
+    pairs = zip(owners, texts, strict=True)
+    return texts, [owner for owner, text in pairs if count(text) > window]
 
 
 def _with_vectors(

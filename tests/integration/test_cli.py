@@ -268,6 +268,20 @@ def test_a_single_file_can_be_ingested(shell):
     assert shell.json("search", "25 days")["results"][0]["source"].endswith("leave.md")
 
 
+def test_documents_with_passages_that_the_embedder_cuts_are_named(shell):
+    """Their titles, which stand above each passage, leave too little room in the model's window."""
+    words = [f"word{n}" for n in range(100)]
+    rows = [{"_id": i, "title": " ".join(words[40:]), "text": " ".join(words)} for i in "abcd"]
+    (shell.folder / "kb.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    done = shell("ingest", "kb.jsonl", "--root", "notes", RAGCHAT_EMBEDDING_PROVIDER="local")
+    assert done.returncode == 0
+    assert (
+        "do not see their end (notes/kb.jsonl#a, notes/kb.jsonl#b, notes/kb.jsonl#c, …)"
+        in done.stderr
+    )
+    assert "word1" not in done.stderr
+
+
 def test_one_thing_is_not_told_in_the_plural(shell):
     (shell.folder / "leave.md").write_text("# Leave\n\nEmployees get 25 days.\n", "utf-8")
     assert shell("ingest", "leave.md").stdout == "1 document read into 1 passage\n"

@@ -498,6 +498,20 @@ async def test_passages_fit_the_window_as_the_embedder_itself_counts_it():
         assert report.too_long == 0
 
 
+async def test_documents_with_passages_that_the_window_cuts_are_named():
+    """Those to look at are found by their ids; of many, the first."""
+    index = HybridIndex(embedder=Narrow(16), splitter=ParagraphSplitter())
+    long, short = "a kettle " * 9, "tea"
+    report = await index.ingest(
+        Document("b", f"{long}\n\n{short}\n\n{long}"), Document("c", short), Document("a", long)
+    )
+    assert (report.too_long, report.too_long_in) == (3, ("b", "a"))
+    assert (await index.ingest(Document("c", "milk"))).too_long_in == ()
+    many = await index.ingest(*(Document(f"d{n}", long) for n in range(12)))
+    assert (many.too_long, many.too_long_in) == (12, tuple(f"d{n}" for n in range(10)))
+    assert (report + many).too_long_in == ("b", "a", *(f"d{n}" for n in range(8)))
+
+
 async def test_documents_without_text_are_counted():
     index = HybridIndex()
     report = await index.ingest(Document("a", "Tea"), Document("b", ""), Document("c", " \n"))

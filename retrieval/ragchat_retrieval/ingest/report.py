@@ -44,6 +44,10 @@ class IngestError:
         return cls(printable, type(error).__name__, message)
 
 
+MOST_NAMED = 10
+"""Documents that a report names for one thing which a person may want to look at."""
+
+
 @dataclass(frozen=True, slots=True)
 class IngestReport:
     """Counts of one ingestion; reports add up with ``+``."""
@@ -65,6 +69,9 @@ class IngestReport:
 
     too_long: int = 0
     """Passages longer than the embedder's window; their end is invisible to the vector lane."""
+
+    too_long_in: tuple[str, ...] = ()
+    """Ids of the first documents with such passages, at most 10."""
 
     blank: int = 0
     """Documents that gave no passages, because there is no text in them; they are not stored."""
@@ -89,7 +96,13 @@ class IngestReport:
             deleted=self.deleted + other.deleted,
             errors=self.errors + other.errors,
             too_long=self.too_long + other.too_long,
+            too_long_in=named(self.too_long_in + other.too_long_in),
             blank=self.blank + other.blank,
             duplicates=self.duplicates + other.duplicates,
             pages_without_text=self.pages_without_text + other.pages_without_text,
         )
+
+
+def named(document_ids: Sequence[str]) -> tuple[str, ...]:
+    """Returns the first different ones of these, as many as a report names."""
+    return tuple(dict.fromkeys(document_ids))[:MOST_NAMED]
