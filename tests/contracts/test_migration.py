@@ -336,6 +336,44 @@ async def test_verification_finds_what_differs(old: HybridIndex, spoils: str, pr
     assert not report.verified
 
 
+@pytest.mark.parametrize(
+    ("spoils", "problem"),
+    [
+        ("text", "another text or label: "),
+        ("passage", "other passages: "),
+        ("vector", "other vectors: "),
+        ("terms", "not found by keyword search: "),
+    ],
+)
+async def test_a_bad_copy_is_told_though_its_source_never_rests(spoils: str, problem: str) -> None:
+    """What differs in documents that nobody wrote meanwhile is no news."""
+    source, target = Restless(), Forgetful()
+    old = await filled(source)
+    source.writes, target.spoils = 10_000, spoils
+    with pytest.raises(MigrationMismatch) as caught:
+        await migrate_index(old, HybridIndex(target))
+    assert not isinstance(caught.value, MigrationSourceChanging)
+    told = "; ".join(caught.value.problems)
+    assert told.startswith(problem)
+    assert spoils == "terms" or "17 documents ('d003', 'd004', 'd005', …)" in told
+
+
+async def test_a_document_that_is_lost_is_told_though_the_source_never_rests() -> None:
+    """It is copied anew in every round, and never there."""
+
+    class Losing(MemoryStore):
+        async def replace(self, revisions, **options):
+            await super().replace([r for r in revisions if r.document.id != "d007"], **options)
+
+    source = Restless()
+    old = await filled(source)
+    source.writes = 10_000
+    with pytest.raises(MigrationMismatch) as caught:
+        await migrate_index(old, HybridIndex(Losing()))
+    assert not isinstance(caught.value, MigrationSourceChanging)
+    assert caught.value.problems[0] == "another fingerprint: 1 document ('d007')"
+
+
 async def test_a_corpus_built_beside_takes_the_name(store: Store) -> None:
     """After the swap every handle on the name finds the new corpus; swapping back goes back."""
     live = await filled(store)

@@ -15,7 +15,7 @@ from ragchat_retrieval.identity import check_identity
 from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.migration.copying import EVERYTHING, Copying
 from ragchat_retrieval.migration.report import MigrationReport
-from ragchat_retrieval.migration.verifying import problems
+from ragchat_retrieval.migration.verifying import Comparison, compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +65,10 @@ async def migrate_index(
         InvalidSetting: `batch` is below 1, the two are one, or one is no index.
         IdentityMismatch: The new corpus was written with something else.
         MigrationTargetInUse: The new corpus holds documents that the old one has not.
-        MigrationMismatch: Verification found a difference.
-        MigrationSourceChanging: It found one each time, and the old index was written each time
-            meanwhile; what was copied stays.
+        MigrationMismatch: Verification found a difference: while the old index was not written, or
+            in documents that were not.
+        MigrationSourceChanging: It found some each time, and all may be what was written to the old
+            index meanwhile; what was copied stays.
         EmbeddingError: The new embedder failed; what was written before stays.
     """
     check_index("old", old)
@@ -136,15 +137,17 @@ class _Run:
 
     async def verified(self, report: MigrationReport) -> MigrationReport:
         """Compares the two, again where the old one was written meanwhile."""
-        found: tuple[str, ...] = ()
+        found = Comparison()
         for _ in range(_ROUNDS):
-            found = await problems(self.copying)
-            if not found:
+            earlier, found = found, await compared(self.copying, list(found.suspects))
+            if not found.differences:
                 return replace(report, verified=True)
             if await self.copying.old.store.revision() == report.revision:
-                raise MigrationMismatch(found)
+                raise MigrationMismatch(found.problems)
+            if lasting := found.lasting(earlier):
+                raise MigrationMismatch(lasting)
             report = await self.catch_up(report, prune=True)  # what differs may be news
-        raise MigrationSourceChanging(found)
+        raise MigrationSourceChanging(found.problems)
 
     async def _round(
         self, report: MigrationReport, stale: list[str], gone: list[str]

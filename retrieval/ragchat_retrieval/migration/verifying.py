@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from ragchat_retrieval.migration.copying import EVERY_ORDINAL, EVERYTHING
 from ragchat_retrieval.values import indexed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ragchat_retrieval.migration.copying import Copying
     from ragchat_retrieval.values import Passage
@@ -35,19 +36,78 @@ _TOLD: Final = 3
 """Ids that a problem names."""
 
 
-async def problems(copying: Copying) -> tuple[str, ...]:
-    """Returns what differs between the two indexes of a finished copy; nothing if they agree."""
-    found = list(await _counts(copying))
-    found += await _fingerprints(copying)
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which the indexes differ."""
+
+    what: str
+    document_ids: Sequence[str] = ()
+    """The documents of which it is true; none if it is of the corpora as a whole."""
+
+    certain: bool = False
+    """Whether it has nothing to do with what is written to the old index meanwhile."""
+
+    def __str__(self) -> str:
+        if not self.document_ids:
+            return self.what
+        some = ", ".join(map(repr, self.document_ids[:_TOLD]))
+        more = ", …" if len(self.document_ids) > _TOLD else ""
+        count = len(self.document_ids)
+        return f"{self.what}: {count} document{'s' * (count > 1)} ({some}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between two indexes, as of a moment."""
+
+    differences: Sequence[Difference] = ()
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """Those of the old index when the comparison began."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What differs, in a sentence each."""
+        return tuple(map(str, self.differences))
+
+    @property
+    def suspects(self) -> dict[str, str | None]:
+        """The documents that differ, with their fingerprints in the old index, None for none."""
+        differing = (i for difference in self.differences for i in difference.document_ids)
+        return {i: self.fingerprints.get(i) for i in differing}
+
+    def lasting(self, earlier: Comparison) -> tuple[str, ...]:
+        """Returns what is no news: what an earlier comparison found, too, of the same revisions."""
+        before, now = earlier.suspects, self.suspects
+        stayed = {i for i, mark in now.items() if i in before and before[i] == mark}
+        told = []
+        for difference in self.differences:
+            ids = [i for i in difference.document_ids if difference.certain or i in stayed]
+            if ids:
+                told.append(str(replace(difference, document_ids=ids)))
+        return tuple(told)
+
+
+async def compared(copying: Copying, suspects: Sequence[str] = ()) -> Comparison:
+    """Compares the two indexes of a finished copy.
+
+    Args:
+        copying: The copy.
+        suspects: Documents to look at besides, which an earlier comparison found to differ.
+    """
+    old = await copying.old.store.fingerprints(scope=EVERYTHING)
+    found = await _counts(copying)
+    found += await _fingerprints(copying, old)
     ids = await copying.old.store.document_ids(scope=EVERYTHING)
-    sampled, passages = await _samples(copying, _spread(ids, SAMPLED_DOCUMENTS))
+    looked_at = [each for known in (ids, suspects) for each in _spread(known, SAMPLED_DOCUMENTS)]
+    sampled, passages = await _samples(copying, list(dict.fromkeys(looked_at)))
     found += sampled
-    if not found:  # else searches only repeat what is said already
-        found += await _searches(copying, _spread(passages, SAMPLED_SEARCHES))
-    return tuple(found)
+    told = {i for difference in sampled for i in difference.document_ids}
+    sound = [passage for passage in passages if passage.document_id not in told]
+    found += await _searches(copying, _spread(sound, SAMPLED_SEARCHES))
+    return Comparison(found, old)
 
 
-async def _counts(copying: Copying) -> list[str]:
+async def _counts(copying: Copying) -> list[Difference]:
     old = await copying.old.store.count(scope=EVERYTHING)
     new = await copying.new.store.count(scope=EVERYTHING)
     vectors = old.vectors if copying.new.embedder is None else old.passages
@@ -57,22 +117,21 @@ async def _counts(copying: Copying) -> list[str]:
         "vectors": vectors if copying.identity.model is not None else 0,
     }
     return [
-        f"{getattr(new, what)} {what}, not {number}"
+        Difference(f"{getattr(new, what)} {what}, not {number}")
         for what, number in expected.items()
         if getattr(new, what) != number
     ]
 
 
-async def _fingerprints(copying: Copying) -> list[str]:
-    old = await copying.old.store.fingerprints(scope=EVERYTHING)
+async def _fingerprints(copying: Copying, old: Mapping[str, str]) -> list[Difference]:
     new = await copying.new.store.fingerprints(scope=EVERYTHING)
     differing = sorted(i for i in old.keys() | new.keys() if old.get(i) != new.get(i))
-    return list(_named("another fingerprint", differing))
+    return _of("another fingerprint", differing)
 
 
 async def _samples(
     copying: Copying, document_ids: Sequence[str]
-) -> tuple[list[str], list[Passage]]:
+) -> tuple[list[Difference], list[Passage]]:
     """Compares documents, passages and copied vectors; returns the passages too."""
     old, new = copying.old.store, copying.new.store
     passages: list[Passage] = []
@@ -94,7 +153,7 @@ async def _samples(
         ("other passages", pieces),
         ("other vectors", vectors),
     )
-    return [line for what, ids in told for line in _named(what, ids)], passages
+    return [difference for what, ids in told for difference in _of(what, ids)], passages
 
 
 async def _same_vectors(copying: Copying, passages: Sequence[Passage]) -> bool:
@@ -105,7 +164,7 @@ async def _same_vectors(copying: Copying, passages: Sequence[Passage]) -> bool:
     return all(i in new and float(row @ new[i]) > 1 - _CLOSE for i, row in old.items())
 
 
-async def _searches(copying: Copying, passages: Sequence[Passage]) -> list[str]:
+async def _searches(copying: Copying, passages: Sequence[Passage]) -> list[Difference]:
     """Searches for passages by all of their own words, and by their own vectors."""
     store, analyzer = copying.new.store, copying.new.analyzer
     texts = [indexed_text(passage) for passage in passages]
@@ -126,10 +185,9 @@ async def _searches(copying: Copying, passages: Sequence[Passage]) -> list[str]:
         if not hits or hits[0].score < 1 - _CLOSE:
             missed["vector"].append(owners[passage_id])
     return [
-        line
+        Difference(f"not found by {lane} search", ids, certain=True)
         for lane, ids in missed.items()
-        if len(ids) > (1 - _FOUND) * len(passages)
-        for line in _named(f"not found by {lane} search", ids)
+        if ids and len(ids) > (1 - _FOUND) * len(passages)
     ]
 
 
@@ -138,8 +196,5 @@ def _spread(items: Sequence[T], most: int) -> list[T]:
     return list(items[:: max(1, -(-len(items) // most))])
 
 
-def _named(what: str, document_ids: Sequence[str]) -> Iterator[str]:
-    if document_ids:
-        some = ", ".join(map(repr, document_ids[:_TOLD]))
-        more = ", …" if len(document_ids) > _TOLD else ""
-        yield f"{what}: {len(document_ids)} documents ({some}{more})"
+def _of(what: str, document_ids: Sequence[str]) -> list[Difference]:
+    return [Difference(what, document_ids)] if document_ids else []
