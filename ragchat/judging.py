@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from ragchat.json_search import first_json
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat_retrieval.errors import InvalidSetting
-from ragchat_retrieval.policy import gather
 from ragchat_retrieval.stages import beside
+from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.tokens import count_tokens, counts_at_once, within
 
 if TYPE_CHECKING:

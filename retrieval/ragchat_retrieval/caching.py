@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, StageTimeout
 from ragchat_retrieval.keys import key_of
-from ragchat_retrieval.policy import current_run, ended
+from ragchat_retrieval.policy import current_run
 from ragchat_retrieval.recording import degradations
 from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.tasks import ended
 from ragchat_retrieval.trace import Degradation, Trace
 from ragchat_retrieval.values import SearchResult
 

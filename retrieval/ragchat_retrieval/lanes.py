@@ -20,7 +20,6 @@ from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import LaneResult, Weighted
 from ragchat_retrieval.merging import Ranking, ranked
-from ragchat_retrieval.policy import gather
 from ragchat_retrieval.ports import (
     LaneQuery,
     SearchesVectors,
@@ -28,6 +27,7 @@ from ragchat_retrieval.ports import (
     term_counts,
 )
 from ragchat_retrieval.stages import beside
+from ragchat_retrieval.tasks import each, gather
 from ragchat_retrieval.titles import title_shares
 
 if TYPE_CHECKING:
@@ -56,11 +56,7 @@ if TYPE_CHECKING:
     Lanes = list[Lane]
     Titles = Mapping[str, float] | None
 
-A = TypeVar("A")
 T = TypeVar("T")
-
-CONCURRENT_QUERIES = 4
-"""How many queries of one batch are in a lane of the store at a time."""
 
 MANY = 2_000
 """Beyond so many hits or candidates, lists of them are worked on beside the event loop."""
@@ -381,16 +377,3 @@ class LaneSearch:
 
 async def _same(value: T) -> T:
     return value
-
-
-async def each(items: Sequence[A], work: Callable[[A], Awaitable[T]]) -> list[T]:
-    """Runs `work` on all items, a few at a time, results in order; a failure cancels the others."""
-    if len(items) == 1:
-        return [await work(items[0])]
-    gate = asyncio.Semaphore(CONCURRENT_QUERIES)
-
-    async def one(item: A) -> T:
-        async with gate:
-            return await work(item)
-
-    return await gather(*(one(item) for item in items))

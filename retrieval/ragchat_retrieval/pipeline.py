@@ -19,14 +19,14 @@ from ragchat_retrieval.foreign import (
 from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.kinds import check_callable
-from ragchat_retrieval.lanes import each
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.merging import fuse_variants
 from ragchat_retrieval.options import SearchOptions
-from ragchat_retrieval.policy import Run, bounded, carried, current_run, gather, started
+from ragchat_retrieval.policy import Run, bounded, carried, current_run, started
 from ragchat_retrieval.ranking import Bare, finish
 from ragchat_retrieval.speculation import Anticipated, searched
 from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.tasks import each, gather
 from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of, passage_id
 
 if TYPE_CHECKING:

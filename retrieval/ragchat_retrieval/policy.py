@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, RagchatError, StageTimeout
 from ragchat_retrieval.recording import TraceRecorder
@@ -369,42 +369,3 @@ def model_call(
     run = current_run()
     record = TraceRecorder(observer=observer()) if run is None else run.record
     return record.call(operation, model, items=items, provider=provider)
-
-
-async def gather(*works: Awaitable[Any]) -> list[Any]:
-    """Awaits all concurrently, results in order; if one fails, cancels and awaits the others.
-
-    Raises:
-        Exception: The first failure, itself and not a group.
-        CancelledError: The caller was cancelled, whatever the works made of that.
-    """
-    caller = asyncio.current_task()
-    assert caller is not None  # noqa: S101 - coroutines run in tasks
-    earlier = caller.cancelling()
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException as error:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if caller.cancelling() > earlier and not isinstance(error, asyncio.CancelledError):
-            raise asyncio.CancelledError from error
-        raise
-
-
-async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancels a task and waits for its end; a caller who is cancelled meanwhile waits too.
-
-    Raises:
-        CancelledError: The caller was cancelled while it waited.
-    """
-    interrupted = False
-    while not task.done():
-        task.cancel()
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            interrupted = True
-    if interrupted:
-        raise asyncio.CancelledError

@@ -18,12 +18,13 @@ from ragchat_retrieval.explain import (
 )
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.identity import check_identity
-from ragchat_retrieval.lanes import MANY, LaneSearch, each
+from ragchat_retrieval.lanes import MANY, LaneSearch
 from ragchat_retrieval.lexical import Analyzer
 from ragchat_retrieval.merging import Ranking
 from ragchat_retrieval.policy import carried
 from ragchat_retrieval.ranking import finish
 from ragchat_retrieval.stages import beside
+from ragchat_retrieval.tasks import each
 from ragchat_retrieval.values import Candidate, Lines, Span, documents_of, indexed_text
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ragchat_retrieval.errors import ScopeViolation
 from ragchat_retrieval.foreign import retrieved
 from ragchat_retrieval.fusion import fuse_candidates
 from ragchat_retrieval.merging import Ranking
-from ragchat_retrieval.policy import gather
+from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.values import SearchResult
 
 if TYPE_CHECKING:

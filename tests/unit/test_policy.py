@@ -16,15 +16,8 @@ from ragchat_retrieval.errors import (
     RetrievalError,
     StageTimeout,
 )
-from ragchat_retrieval.policy import (
-    Policy,
-    Run,
-    StagePolicy,
-    current_run,
-    ended,
-    gather,
-    running,
-)
+from ragchat_retrieval.policy import Policy, Run, StagePolicy, current_run, running
+from ragchat_retrieval.tasks import ended, gather
 from ragchat_retrieval.trace import Degradation, StageEvent
 
 STAGES = ("gate", "transform", "expand", "keyword", "vector", "rerank", "augment")

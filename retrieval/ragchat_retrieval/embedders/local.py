@@ -17,7 +17,7 @@ import numpy as np
 from ragchat_retrieval.embedders.checks import without_blanks
 from ragchat_retrieval.embedders.wordpiece import WordPiece
 from ragchat_retrieval.errors import EmbeddingError, MissingExtra
-from ragchat_retrieval.policy import gather
+from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.tokens import repair
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ragchat_retrieval.embedders.checks import without_blanks
 from ragchat_retrieval.errors import EmbeddingError, InvalidSetting, RagchatError
-from ragchat_retrieval.policy import gather
 from ragchat_retrieval.served import failure
+from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.tokens import can_count, count_many, repair, truncate
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import candidates_of, for_foreign
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.kinds import check_callable
-from ragchat_retrieval.lanes import each
 from ragchat_retrieval.merging import fused_lanes
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.tasks import each
 from ragchat_retrieval.values import SearchResult
 
 if TYPE_CHECKING:

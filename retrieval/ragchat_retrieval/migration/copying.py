@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.lanes import each
 from ragchat_retrieval.revisions import embed_texts, with_terms
+from ragchat_retrieval.tasks import each
 from ragchat_retrieval.values import Revision, indexed_text
 from ragchat_retrieval.vectors import unit_rows
 

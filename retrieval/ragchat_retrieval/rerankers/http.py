@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from ragchat_retrieval.errors import InvalidSetting, RagchatError, RerankError
-from ragchat_retrieval.policy import gather, model_call
+from ragchat_retrieval.policy import model_call
 from ragchat_retrieval.rerank import RerankDefaults
 from ragchat_retrieval.rerankers.shapes import SHAPES, body, endpoint, scaled, scores, shape_of
 from ragchat_retrieval.retry import DEFAULT, Retries, retried
@@ -20,6 +20,7 @@ from ragchat_retrieval.served import (
     http_parts,
     post_json,
 )
+from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.tokens import repair
 from ragchat_retrieval.values import indexed_text
 

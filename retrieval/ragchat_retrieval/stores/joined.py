@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from ragchat_retrieval.errors import IdentityMismatch, InvalidSetting, StoreReadOnly
 from ragchat_retrieval.lexical import idf
-from ragchat_retrieval.policy import gather
 from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts, Written, term_counts
+from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.text import corpus_prefix
 
 if TYPE_CHECKING:
