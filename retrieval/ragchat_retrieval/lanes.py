@@ -11,6 +11,7 @@ whose store can do it in the same step (`ports.SearchesAndReads`).
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -90,6 +91,9 @@ class LaneSearch:
     """How many of the best are wanted with their passages, where the store reads them in the same
     step (None: all of them); None if no passages are wanted yet."""
 
+    spent: float = 0.0
+    """Seconds of each lane's timeout that asking both in one step has used in vain."""
+
     async def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """Ranks the passages for each query, in the order given.
 
@@ -108,16 +112,18 @@ class LaneSearch:
             vectors = await self._embed(queries)
             pairs = zip(asked, vectors or (), strict=False)
             whole = [LaneQuery(terms, vector) for (_, terms), vector in pairs if vector is not None]
-            lanes = None
+            lanes, began = None, time.monotonic()
             if len(whole) == len(asked):
                 found = await (self._read if reads else self._together)(queries[0], whole)
                 if isinstance(found, Ranking):
                     return [found]
                 lanes = found
-            lanes = lanes or await self._one_by_one(asked, _same(vectors), completes=completes)
+            if lanes is None:
+                again = replace(self, spent=time.monotonic() - began)
+                lanes = await again.one_by_one(asked, _same(vectors), completes=completes)
         else:
             embedding = self._embed(queries) if vector_on else _same(None)
-            lanes = await self._one_by_one(
+            lanes = await self.one_by_one(
                 asked, embedding, keyword_on=keyword_on, completes=completes
             )
         keyword, vector = lanes
@@ -208,7 +214,7 @@ class LaneSearch:
         except Exception:  # noqa: BLE001 - each lane fails for itself now, under its own rule
             return None
 
-    async def _one_by_one(
+    async def one_by_one(
         self,
         asked: Sequence[Asked],
         embedding: Awaitable[Sequence[Vector | None] | None],
@@ -216,7 +222,14 @@ class LaneSearch:
         completes: bool,
         keyword_on: bool = True,
     ) -> tuple[Lanes, Lanes]:
-        """Asks each lane for itself; then each scores what only the other one found."""
+        """Asks each lane for itself; then each scores what only the other one found.
+
+        Args:
+            asked: The queries with their terms.
+            embedding: Gives their vectors; the keyword lane does not wait for it.
+            completes: Whether each lane scores what only the other one found.
+            keyword_on: Whether there is a keyword lane.
+        """
         queries = [query for query, _ in asked]
         # In this order: the longest work is begun first.
         embedded = asyncio.ensure_future(embedding)
@@ -372,7 +385,7 @@ class LaneSearch:
         async def start() -> T | None:
             return await work()
 
-        return await self.run.stage(name, start, fallback=lambda: None)
+        return await self.run.stage(name, start, spent=self.spent, fallback=lambda: None)
 
 
 async def _same(value: T) -> T:

@@ -172,6 +172,7 @@ class Run:
         *,
         fallback: Callable[[], T] | None = None,
         instead: str = "",
+        spent: float = 0.0,
         count: Callable[[T], dict[str, int]] | None = None,
     ) -> T:
         """Runs one stage under its timeout and the deadline.
@@ -182,6 +183,7 @@ class Run:
             fallback: Gives the result of a skipped stage. Without one, a failure raises whatever
                 the rule says.
             instead: What the fallback does, for the degradation; empty if it does nothing.
+            spent: Seconds of the stage's timeout that an earlier try of the same work has used.
             count: Numbers of the result worth tracing.
 
         Returns:
@@ -198,8 +200,8 @@ class Run:
             with self.record.stage(name, failure="skipped" if skippable else "failed") as counts:
                 own = self.policy.timeout if rule.timeout is None else rule.timeout
                 if skippable:
-                    own = self._leaving_time(own)
-                result = await self._bounded(name, own, work)
+                    own = self._leaving_time(own, spent)
+                result = await self._bounded(name, own, work, spent)
                 if count is not None:
                     counts.update(count(result))
                 return result
@@ -256,19 +258,23 @@ class Run:
         self.record.degrade(name, reason)
         _log.warning("stage %s skipped (%s)", name, reason)
 
-    def _leaving_time(self, own: float | None) -> float | None:
+    def _leaving_time(self, own: float | None, spent: float) -> float | None:
         """Returns the seconds of a stage that may be skipped, so that others have time left."""
         if self.remaining is None:
             return own
-        share = self.remaining * _MOST_OF_WHAT_IS_LEFT
+        share = spent + self.remaining * _MOST_OF_WHAT_IS_LEFT
         return share if own is None else min(own, share)
 
-    async def _bounded(self, name: str, own: float | None, work: Callable[[], Awaitable[T]]) -> T:
+    async def _bounded(
+        self, name: str, own: float | None, work: Callable[[], Awaitable[T]], spent: float = 0.0
+    ) -> T:
         remaining = self.remaining
         if remaining is not None and remaining <= 0:
             raise DeadlineExceeded(name, self.policy.deadline or 0.0)
-        if own is not None and (remaining is None or own < remaining):
-            return await bounded(work, own, partial(StageTimeout, name, own))
+        if own is not None and own <= spent:
+            raise StageTimeout(name, own)
+        if own is not None and (remaining is None or own - spent < remaining):
+            return await bounded(work, own - spent, partial(StageTimeout, name, own))
         late = partial(DeadlineExceeded, name, self.policy.deadline or 0.0)
         return await bounded(work, remaining, late)
 

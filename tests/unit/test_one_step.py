@@ -11,11 +11,11 @@ import pytest
 from ragchat_retrieval.chunking import WholeText
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.engine import Snapshot
-from ragchat_retrieval.errors import ScopeViolation
+from ragchat_retrieval.errors import ScopeViolation, StageTimeout
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.policy import Policy
+from ragchat_retrieval.policy import Policy, StagePolicy
 from ragchat_retrieval.stores import questions
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.stores.questions import WordRows
@@ -159,6 +159,46 @@ async def test_a_step_that_fails_is_taken_lane_by_lane():
     assert store.asked == ["search_and_read", "get"]
     assert not found.degraded
     assert list(found) == list(await (await index_of(MemoryStore(), *TEXTS)).search("apple"))
+
+
+class Hung(LaneByLane):
+    """Never answers both lanes in one step."""
+
+    async def search_text(self, terms, limit, **bounds):
+        self.asked.append("search_text")
+        return await super().search_text(terms, limit, **bounds)
+
+    async def search_vector(self, vector, limit, **bounds):
+        self.asked.append("search_vector")
+        return await super().search_vector(vector, limit, **bounds)
+
+    async def search_and_read(self, queries, limit, **options):
+        self.asked.append("search_and_read")
+        await asyncio.Event().wait()
+
+    async def search_both(self, queries, limit, **options):
+        raise AssertionError
+
+
+async def test_a_store_that_hangs_is_waited_for_once():
+    """What the one step has used of a lane's time, the lane by itself has not."""
+    index = await index_of(store := Hung(), *TEXTS)
+    with pytest.raises(StageTimeout) as caught:
+        await index.search("apple", policy=Policy(timeout=0.05))
+    assert (caught.value.stage, caught.value.timeout) == ("keyword", 0.05)
+    assert store.asked == ["search_and_read"]
+
+
+@pytest.mark.parametrize(
+    ("hasty", "other"), [("keyword", "search_vector"), ("vector", "search_text")]
+)
+async def test_a_lane_with_time_left_is_asked_by_itself(hasty, other):
+    """The other one is skipped, and the result tells that."""
+    index = await index_of(store := Hung(), *TEXTS)
+    found = await index.search("apple", policy=Policy(**{hasty: StagePolicy("skip", 0.05)}))
+    assert [(each.stage, each.reason[:12]) for each in found.degraded] == [(hasty, "StageTimeout")]
+    assert store.asked[:2] == ["search_and_read", other]
+    assert found
 
 
 async def test_a_rule_of_the_callers_runs_in_the_callers_context(tmp_path):

@@ -20,6 +20,9 @@ from ragchat_retrieval.policy import Policy, Run, StagePolicy, current_run, runn
 from ragchat_retrieval.tasks import ended, gather
 from ragchat_retrieval.trace import Degradation, StageEvent
 
+GUARD = 60
+"""Seconds after which a test that waits has failed."""
+
 STAGES = ("gate", "transform", "expand", "keyword", "vector", "rerank", "augment")
 SKIPPABLE = ("gate", "transform", "expand", "vector", "rerank")
 
@@ -30,6 +33,10 @@ async def done() -> str:
 
 async def fail() -> str:
     raise LookupError("with a secret inside")
+
+
+async def unreachable() -> str:
+    raise AssertionError
 
 
 async def forever() -> str:
@@ -166,6 +173,32 @@ async def test_a_stage_has_its_own_timeout():
         await run.stage("rerank", forever)
     assert (caught.value.stage, caught.value.timeout) == ("rerank", 0.001)
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize("spent", [60, 61])
+async def test_a_stage_whose_time_an_earlier_try_has_used_up_is_not_begun(spent):
+    run = Run(Policy(deadline=None, rerank=StagePolicy("skip", 60)))
+    with pytest.raises(StageTimeout) as caught:
+        await run.stage("rerank", unreachable, spent=spent)
+    assert (caught.value.stage, caught.value.timeout) == ("rerank", 60)
+    assert await run.stage("rerank", unreachable, spent=spent, fallback=lambda: "kept") == "kept"
+    assert [timing.outcome for timing in run.record.trace().stages] == ["failed", "skipped"]
+
+
+async def test_a_further_try_of_a_stage_has_the_time_that_is_left():
+    async with asyncio.timeout(GUARD):
+        for policy in (Policy.strict(timeout=1000.0), Policy.strict(deadline=None, timeout=1000.0)):
+            with pytest.raises(StageTimeout) as caught:
+                await Run(policy).stage("rerank", asyncio.Event().wait, spent=999.999)
+            assert caught.value.timeout == 1000
+
+
+async def test_where_a_stage_has_no_limit_an_earlier_try_takes_nothing_from_it():
+    async def work():
+        return "done"
+
+    run = Run(Policy(deadline=None, timeout=None))
+    assert await run.stage("rerank", work, spent=1e9) == "done"
 
 
 async def test_without_its_own_a_stage_has_the_policys_timeout():
