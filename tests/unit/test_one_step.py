@@ -161,6 +161,60 @@ async def test_a_step_that_fails_is_taken_lane_by_lane():
     assert list(found) == list(await (await index_of(MemoryStore(), *TEXTS)).search("apple"))
 
 
+class Remote(HashingEmbedder):
+    """Answers when it is told to."""
+
+    def __init__(self):
+        super().__init__(64)
+        self.answer, self.cancelled = asyncio.Event(), False
+
+    async def embed(self, texts, kind="query"):
+        if kind == "query":
+            try:
+                await self.answer.wait()
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+        return await super().embed(texts, kind)
+
+
+@pytest.mark.parametrize("questions", [["apple 4"], ["apple", "pear 3"]])
+async def test_words_are_searched_while_the_question_is_embedded(questions):
+    """A store without one step for both lanes does not wait for a remote model to begin."""
+
+    class Telling(LaneByLane):
+        async def search_text(self, terms, limit, **bounds):
+            found = await super().search_text(terms, limit, **bounds)
+            remote.answer.set()
+            return found
+
+    remote, index = Remote(), await index_of(Telling(), *TEXTS)
+    expected = await index.search_batch(questions)
+    remote.answer.clear()
+    index.embedder = remote
+    async with asyncio.timeout(GUARD):
+        found = await index.search_batch(questions)
+    assert [list(row) for row in found] == [list(row) for row in expected]
+    embedded, words = found[0].trace.of("vector")[0], found[0].trace.of("keyword")[0]
+    assert embedded.started <= words.started
+    assert words.started + words.seconds <= embedded.started + embedded.seconds
+
+
+async def test_a_keyword_lane_that_fails_ends_the_embedding():
+    """Nobody waits for a vector that nothing will be searched with."""
+
+    class Failing(LaneByLane):
+        async def search_text(self, terms, limit, **bounds):
+            raise ConnectionError
+
+    index = await index_of(Failing(), *TEXTS)
+    index.embedder = Remote()
+    async with asyncio.timeout(GUARD):
+        with pytest.raises(ConnectionError):
+            await index.search("apple")
+    assert index.embedder.cancelled
+
+
 class Hung(LaneByLane):
     """Never answers both lanes in one step."""
 
