@@ -19,7 +19,7 @@ _BLOCK = 256
 """Candidates whose near-duplicates are looked for in one product of matrices, which takes a tenth
 of the time of a product with the vector of each."""
 
-_WHOLE = 8_192
+WHOLE = 8_192
 """Candidates all of whose similarities may be held in memory at once, 256 MiB."""
 
 _SHARE = 8
@@ -45,7 +45,8 @@ def mmr(
     Each step takes the candidate with the highest ``λ · relevance − (1 − λ) · max similarity`` to
     anything taken before; ties keep the input's order. Negative similarity counts as 0. Each step
     costs one product of `vectors` with the one taken; where many are taken of up to 8,192, one
-    product of matrices serves all steps.
+    product of matrices serves all steps. Taking all of more than that takes minutes: a search
+    diversifies the best 8,192.
 
     Args:
         relevance: Finite scores [n], comparable with cosines (0 … 1).
@@ -73,7 +74,7 @@ def mmr(
     open_ = np.ones(n, dtype=bool)
     chosen: list[Selection] = []
     steps = n if limit is None else min(limit, n)
-    every = vectors @ vectors.T if n <= _WHOLE and steps * _SHARE >= n else None
+    every = vectors @ vectors.T if n <= WHOLE and steps * _SHARE >= n else None
     for _ in range(steps):
         scores = np.where(open_, lam * score_of - (1.0 - lam) * nearest, -np.inf)
         best = int(np.argmax(scores))

@@ -85,7 +85,8 @@ class SearchOptions:
     """Least score of the reranker, 0 … 1; ignored when reranking did not take place."""
 
     mmr: float | None = None
-    """λ of maximal marginal relevance: 0 is all diversity, 1 all relevance."""
+    """λ of maximal marginal relevance: 0 is all diversity, 1 all relevance. Of more than 8,192
+    candidates, the best 8,192 are ordered by it, and the others follow in their order."""
 
     near_duplicates: float | None = None
     """Cosine, above 0 … 1, from which the lower of two candidates is dropped."""

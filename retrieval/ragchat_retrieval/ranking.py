@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ragchat_retrieval.diversity import cap_per_group, drop_near_duplicates, mmr
+from ragchat_retrieval.diversity import WHOLE, cap_per_group, drop_near_duplicates, mmr
 from ragchat_retrieval.explain import MMRExplanation
 from ragchat_retrieval.rerank import Reranked
 from ragchat_retrieval.stages import beside
@@ -95,7 +95,7 @@ async def finish(
     if options.rerank is not None and run.watcher is not None:
         run.watcher.step("reranked", ranked)
     if (options.near_duplicates is not None or options.mmr is not None) and ranked:
-        known = await shelf.vectors([candidate.passage for candidate in ranked])
+        known = await shelf.vectors([c.passage for c in _compared(ranked, options)])
         much = len(ranked) > _FEW
         ranked = await beside(much, _spread, query, ranked, options, known, analyzer)
     if options.per_document is not None:
@@ -135,6 +135,11 @@ async def _rerank(
     return [candidate for candidate, score in pairs if score >= options.min_rerank]
 
 
+def _compared(ranked: list[Candidate], options: SearchOptions) -> list[Candidate]:
+    """Returns those that are compared with one another."""
+    return ranked[:WHOLE] if options.near_duplicates is None else ranked
+
+
 def _spread(
     query: Query,
     ranked: list[Candidate],
@@ -143,17 +148,18 @@ def _spread(
     analyzer: Analyzer,
 ) -> list[Candidate]:
     """Drops near-duplicates and diversifies; runs beside the event loop."""
-    matrix = _matrix([candidate.passage for candidate in ranked], known, analyzer)
     limit = None if options.per_document else query.top_k
     if options.neighbours:
         limit = None  # a hit may turn out to be part of a better one
+    matrix = _matrix([c.passage for c in _compared(ranked, options)], known, analyzer)
     if options.near_duplicates is not None:
         most = limit if options.mmr is None else None
         kept = drop_near_duplicates(matrix, options.near_duplicates, most)
         ranked, matrix = [ranked[i] for i in kept], matrix[kept]
     if options.mmr is None:
         return ranked
-    return _diversified(ranked, matrix, options.mmr, limit)
+    chosen = _diversified(ranked[:WHOLE], matrix[:WHOLE], options.mmr, limit)
+    return [*chosen, *ranked[WHOLE:]][:limit]
 
 
 def _matrix(

@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from ragchat_retrieval import ranking
 from ragchat_retrieval.chunking import ParagraphSplitter, WholeText
 from ragchat_retrieval.embedders import CachedEmbedder, HashingEmbedder
 from ragchat_retrieval.errors import (
@@ -234,6 +235,33 @@ async def test_diversity_works_on_words_where_there_are_no_vectors():
     assert [c.passage.document_id for c in found] == ["d0", "d2", "d1"]
     assert found[0].explain.mmr.max_similarity == 0.0
     assert [c.explain.final_rank for c in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("duplicates", [None, 1.0])
+async def test_of_very_many_candidates_the_best_are_diversified(monkeypatch, duplicates):
+    """The others follow in their order; a bounded number is compared with one another."""
+
+    class Asked(MemoryStore):
+        async def vectors(self, passage_ids, *, scope):
+            asked.append(len(passage_ids))
+            return await super().vectors(passage_ids, scope=scope)
+
+    asked = []
+    index = await filled(*documents(*(f"tea {'tea ' * n}{n}" for n in range(9))), store=Asked())
+    plain = [c.passage.id for c in await index.search("tea", top_k=None)]
+    options = {"mmr": 0.0, "near_duplicates": duplicates, "explain": True}
+    whole = await index.search("tea", top_k=None, **options)
+    monkeypatch.setattr(ranking, "WHOLE", 4)
+    found = await index.search("tea", top_k=None, **options)
+    ids = [c.passage.id for c in found]
+    assert (sorted(ids[:4]), ids[4:]) == (sorted(plain[:4]), plain[4:])
+    assert ids[:4] != plain[:4]
+    assert ids != [c.passage.id for c in whole]
+    assert [c.explain.mmr is None for c in found] == [False] * 4 + [True] * 5
+    assert [c.explain.final_rank for c in found] == list(range(1, 10))
+    assert [c.passage.id for c in await index.search("tea", top_k=6, **options)] == ids[:6]
+    assert [c.passage.id for c in await index.search("tea", top_k=2, **options)] == ids[:2]
+    assert asked == [9, *([4] * 3 if duplicates is None else [9] * 3)]
 
 
 async def test_a_document_can_be_capped():
