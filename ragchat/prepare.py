@@ -6,7 +6,6 @@ snapshot → gate → transform → retrieve → validate → augment → write 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,23 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from ragchat.augment import (
-    Augmentation,
-    AugmentContext,
-    ContextualAugmenter,
-    augmentation_of,
-)
+from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, augmentation_of
 from ragchat.budget import Allowance, RequestBudget
 from ragchat.citations import CitationLedger
 from ragchat.conversation import ConversationQuery, attachments
 from ragchat.errors import InvalidAugmentation, InvalidCitations
 from ragchat.prepared import PreparedRequest, Retrieval
+from ragchat.readmission import readmitted
 from ragchat.request import ChatRequest
 from ragchat.tokens import counter_of
 from ragchat.transforms.history import HistoryExpansionTransformer
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.foreign import facts_of, may_return, query_of, retrieved
+from ragchat_retrieval.foreign import facts_of, query_of, retrieved
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.speculation import Speculation
 from ragchat_retrieval.stages import call_stage, is_async_callable
@@ -115,7 +110,8 @@ class Preparer:
 
     readmit: int = field(default=0, kw_only=True)
     """Most passages cited in earlier turns that are presented again after the new evidence, the
-    latest first, in the budget, inside of scope, filter and the retriever's; needs a ledger."""
+    latest first, in the budget, inside of scope, filter and the retriever's; what was deleted from
+    an index since is not, and what was changed reads as it does now. Needs a ledger."""
 
     on_stage: Callable[[StageEvent], object] | None = field(default=None, kw_only=True)
     """Hears the start and the end of every stage."""
@@ -319,7 +315,7 @@ class _Preparation:
             count_tokens=(counter_of if budget is None else budget.counter)(request.model),
             budget=None if room is None else room.evidence,
             ledger=self.preparer.ledger,
-            earlier=self._earlier(found),
+            earlier=await self._earlier(found),
         )
 
         async def augment() -> Augmentation:
@@ -333,19 +329,18 @@ class _Preparation:
             "augment", augment, fallback=lambda: Augmentation(None), count=_counts
         )
 
-    def _earlier(self, found: SearchResult) -> tuple[Passage, ...]:
+    async def _earlier(self, found: SearchResult) -> tuple[Passage, ...]:
         """Returns what of the earlier turns is presented again, if it is still allowed to be."""
-        options = self.preparer
-        if options.ledger is None:
+        options, ledger = self.preparer, self.preparer.ledger
+        if ledger is None or not (ledger.cited and options.readmit):
             return ()
         bounds = options.filter & options.scope
         here = {candidate.passage.id for candidate in found}
-        allowed = (
-            passage
-            for passage in options.ledger.recent()
-            if passage.id not in here and may_return(options.retriever, passage, bounds)
+        return await self.run.whole(
+            "readmit",
+            lambda: readmitted(ledger, options.readmit, options.retriever, bounds, besides=here),
+            count=lambda passages: {"passages": len(passages)},
         )
-        return tuple(itertools.islice(allowed, options.readmit))
 
     def _ledger_after(self, augmentation: Augmentation) -> CitationLedger | None:
         """Returns the next turn's ledger; numbers of another meaning are never let through."""

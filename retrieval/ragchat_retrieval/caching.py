@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 _FORWARDED = frozenset(
-    {"admits", "data_source", "lanes", "rerank_defaults", "revision", "semantic", "stage", "top_k"}
+    {
+        "admits",
+        "current",
+        "data_source",
+        "lanes",
+        "rerank_defaults",
+        "revision",
+        "semantic",
+        "stage",
+        "top_k",
+    }
 )
 """What stages declare of themselves."""
 

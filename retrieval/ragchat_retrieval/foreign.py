@@ -65,6 +65,25 @@ def may_return(retriever: object, passage: Passage, bounds: Filter) -> bool:
     return admits is None or admits(passage)
 
 
+async def still_held(
+    retriever: object, passages: Sequence[Passage], bounds: Filter
+) -> Sequence[Passage]:
+    """Returns what a retriever that keeps to its bounds could return of earlier passages today.
+
+    One of ours over an index leaves out those that were deleted or now lie outside of the bounds,
+    and returns the others as they are now. Of any other retriever that is not known.
+
+    Args:
+        retriever: Any retriever.
+        passages: From earlier turns.
+        bounds: Filter and scope of the request.
+    """
+    allowed = [passage for passage in passages if may_return(retriever, passage, bounds)]
+    current: Callable[..., Awaitable[Sequence[Passage]]] | None
+    current = getattr(retriever, "current", None)
+    return allowed if current is None or not allowed else await current(allowed, bounds)
+
+
 def facts_of(retriever: object, query: Query) -> dict[str, object]:
     """Returns what an observer is told of a retrieval: what is asked, where, for how many."""
     top_k = getattr(retriever, "top_k", None) if query.top_k is None else query.top_k

@@ -15,6 +15,7 @@ from ragchat_retrieval.foreign import (
     may_return,
     queries_of,
     query_of,
+    still_held,
 )
 from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.index import HybridIndex
@@ -27,6 +28,7 @@ from ragchat_retrieval.ranking import Bare, finish
 from ragchat_retrieval.speculation import Anticipated, searched
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.tasks import each, gather
+from ragchat_retrieval.text import corpus_prefix
 from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of, passage_id
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ragchat_retrieval.options import SearchKeywords
-    from ragchat_retrieval.ports import Retriever
+    from ragchat_retrieval.ports import Retriever, Store
     from ragchat_retrieval.speculation import Speculation
     from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Passage
@@ -116,12 +118,21 @@ class RetrievalPipeline:
 
         One that several corpora read together have found lies in the index if it reads that corpus.
         """
-        if isinstance(self._source, HybridIndex) and passage.corpus is not None:
-            parts = getattr(self._source.store, "parts", None)
-            stores = [self._source.store] if parts is None else parts()
-            if passage.corpus not in {store.corpus_name for store in stores}:
+        if isinstance(source := self._source, HybridIndex) and passage.corpus is not None:
+            known = {store.corpus_name for store in _stores(source)}
+            if passage.corpus not in known:
                 return False
         return may_return(self._source, passage, self._options.filter & self._options.scope)
+
+    async def current(self, passages: Sequence[Passage], bounds: Filter) -> Sequence[Passage]:
+        """Returns what the source still holds of earlier passages inside bounds, as stored."""
+        bounds = bounds & self._options.filter & self._options.scope
+        if not isinstance(self._source, HybridIndex):
+            return await still_held(self._source, passages, bounds)
+        held: dict[str, Passage] = {}
+        for store in _stores(self._source):
+            held |= await _held(store, passages, bounds)
+        return [held[passage.id] for passage in passages if passage.id in held]
 
     async def __call__(
         self, query: Query | str, *, early: Speculation | None = None
@@ -234,6 +245,33 @@ class RetrievalPipeline:
         return await run.stage(
             "expand", expand, fallback=list, count=lambda found: {"queries": len(found)}
         )
+
+
+def _stores(index: HybridIndex) -> Sequence[Store]:
+    """Returns the corpora that an index reads."""
+    parts: Callable[[], Sequence[Store]] | None = getattr(index.store, "parts", None)
+    return [index.store] if parts is None else parts()
+
+
+async def _held(store: Store, passages: Sequence[Passage], bounds: Filter) -> dict[str, Passage]:
+    """Returns what one corpus holds of some passages, by the ids that these have.
+
+    Those that several corpora read together have found have the corpus in front of their ids.
+    """
+    prefix = corpus_prefix(store.corpus_name)
+    own = {
+        passage.id if passage.corpus is None else passage.id.removeprefix(prefix): passage
+        for passage in passages
+        if passage.corpus in (None, store.corpus_name)
+    }
+    stored = await store.get(list(own), scope=bounds)
+    return {
+        known.id: replace(
+            stored[id_], id=known.id, document_id=known.document_id, corpus=known.corpus
+        )
+        for id_, known in own.items()
+        if id_ in stored
+    }
 
 
 def federate(
@@ -352,8 +390,13 @@ def _retriever(stage: F, sources: Sequence[object]) -> F:
     def admits(passage: Passage) -> bool:
         return any(may_return(source, passage, Filter()) for source in sources)
 
+    async def current(passages: Sequence[Passage], bounds: Filter) -> Sequence[Passage]:
+        rows = await gather(*(still_held(source, passages, bounds) for source in sources))
+        held = {passage.id: passage for row in reversed(rows) for passage in row}
+        return [held[passage.id] for passage in passages if passage.id in held]
+
     known = revision if all(told) else None
-    vars(stage).update(lanes=True, admits=admits, revision=known)
+    vars(stage).update(lanes=True, admits=admits, current=current, revision=known)
     return stage
 
 

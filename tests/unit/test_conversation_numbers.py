@@ -188,6 +188,62 @@ async def test_nor_is_what_another_corpus_held():
         assert shown == {"hr", "it"} - others
 
 
+@pytest.mark.parametrize("around", ["nothing", "pipeline", "cached", "fallback", "federate"])
+async def test_evidence_that_was_deleted_since_is_never_presented_again(around):
+    async with ragchat.quickstart() as index:
+        await index.ingest(Document("tea", "Tea is green."), Document("rice", "Rice is white."))
+        retriever = {
+            "nothing": lambda: index.retriever(top_k=1),
+            "pipeline": lambda: RetrievalPipeline(index.retriever(), top_k=1),
+            "cached": lambda: cached(index.retriever(top_k=1)),
+            "fallback": lambda: fallback(index.retriever(top_k=1), index.retriever(top_k=1)),
+            "federate": lambda: federate([index.retriever(top_k=1)]),
+        }[around]()
+        preparer = Preparer(retriever, readmit=2)
+
+        async def asked(question: str, known: CitationLedger):
+            messages = [{"role": "user", "content": question}]
+            prepared = await preparer.with_options(ledger=known).prepare(messages=messages)
+            return prepared.retrieval
+
+        first = await asked("How is tea?", CitationLedger())
+        assert [p.text for p in first.citations.values()] == ["Tea is green."]
+        known = first.ledger.cite([1])
+        second = await asked("How is rice?", known)
+        assert [p.text for p in second.citations.values()] == ["Tea is green.", "Rice is white."]
+        await index.remove(ids=["tea"])
+        third = await asked("How is rice?", known)
+        assert {n: p.text for n, p in third.citations.items()} == {2: "Rice is white."}
+
+
+async def test_evidence_whose_metadata_changed_since_is_held_to_them():
+    async with ragchat.quickstart() as index:
+        await index.ingest(Document("a", "Tea is green.", metadata={"team": "hr"}))
+        preparer = Preparer(index.retriever(top_k=1), readmit=1, scope={"team": "hr"})
+        question = {"messages": [{"role": "user", "content": "How is tea?"}]}
+        first = await preparer.with_options(ledger=CitationLedger()).prepare(**question)
+        known = first.retrieval.ledger.cite([1])
+        await index.ingest(Document("a", "Tea is green.", metadata={"team": "it"}))
+        second = await preparer.with_options(ledger=known).prepare(**question)
+        assert second.retrieval.citations == {}
+        await index.ingest(Document("a", "Tea is green.", title="Tea", metadata={"team": "hr"}))
+        third = await preparer.with_options(ledger=known, top_k=0).prepare(**question)
+        assert [passage.title for passage in third.retrieval.citations.values()] == ["Tea"]
+
+
+async def test_what_is_gone_makes_room_for_what_was_cited_before_it():
+    async with ragchat.quickstart() as index:
+        texts = [f"Room {number} is free." for number in range(4)]
+        await index.ingest(*(Document(text, text) for text in texts))
+        preparer = Preparer(index.retriever(top_k=4), ledger=CitationLedger())
+        question = {"messages": [{"role": "user", "content": "Which room is free?"}]}
+        known = (await preparer.prepare(**question)).retrieval.ledger.cite([1, 2, 3, 4])
+        gone = [known.citations[number].document_id for number in (4, 3)]
+        await index.remove(ids=gone)
+        again = Preparer(index.retriever(top_k=0), ledger=known, readmit=2)
+        assert set((await again.prepare(**question)).retrieval.citations) == {1, 2}
+
+
 async def test_several_retrievers_admit_what_any_of_them_does():
     parts = [
         RetrievalPipeline(lambda _: candidates(D), scope={"team": "hr"}),
