@@ -23,12 +23,10 @@ _Item: TypeAlias = dict[str, Any]
 
 _UNSAYABLE = (
     "audio",
-    "frequency_penalty",
     "function_call",
     "functions",
     "logit_bias",
     "prediction",
-    "presence_penalty",
     "seed",
     "stop",
     "web_search_options",
@@ -159,6 +157,7 @@ def _call(call: Mapping[str, Any], custom: set[str], at: str) -> _Item:
 
 def _output(said: _Item, content: object, custom: set[str], at: str) -> _Item:
     call = said.pop("tool_call_id")
+    said.pop("name", None)  # the tool's, which the call has said already
     kind = "custom_tool_call_output" if call in custom else "function_call_output"
     return {"type": kind, "call_id": call, "output": _content(content, at), **said}
 
@@ -265,5 +264,7 @@ _PARAMETERS: Mapping[str, Callable[[Foreign], _Item]] = {
     "logprobs": lambda wanted: {"include": ["message.output_text.logprobs"]} if wanted else {},
     "stream_options": _stream_options,
     "n": _only("n", 1),
+    "frequency_penalty": _only("frequency_penalty", 0),
+    "presence_penalty": _only("presence_penalty", 0),
     "modalities": _only("modalities", ["text"]),
 }

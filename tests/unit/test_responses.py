@@ -55,7 +55,7 @@ def test_messages_become_items_in_their_order():
         {"role": "developer", "content": [{"type": "text", "text": "In English."}]},
         {"role": "user", "content": "weather?"},
         {"role": "assistant", "content": "Let me see.", "tool_calls": calls},
-        {"role": "tool", "tool_call_id": "c1", "content": "12 C"},
+        {"role": "tool", "tool_call_id": "c1", "name": "f", "content": "12 C"},
         {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "ok"}]},
         {"role": "assistant", "content": "12 C."},
         QUESTION,
@@ -199,6 +199,8 @@ def test_parameters_with_another_name_or_place_are_moved():
         stream_options={"include_usage": True, "include_obfuscation": False},
         n=1,
         modalities=["text"],
+        frequency_penalty=0.0,
+        presence_penalty=0,
     )
     made.pop("input")
     assert made == {
@@ -255,6 +257,7 @@ def test_words_of_the_responses_api_join_those_that_are_moved():
         {"n": 2},
         {"logit_bias": {"1": 1}},
         {"presence_penalty": 0.5},
+        {"frequency_penalty": -0.5},
         {"modalities": ["text", "audio"]},
         {"audio": {"voice": "a"}},
         {"functions": []},
