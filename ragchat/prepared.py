@@ -212,7 +212,8 @@ class PreparedStream:
 
     Raises:
         EmptyResponse: At the first chunk: ``create`` returned no stream.
-        RuntimeError: Two tasks asked for a chunk at the same time.
+        RuntimeError: Two tasks asked for a chunk at the same time, or one on another event loop
+            than the first.
     """
 
     def __init__(self, create: Callable[..., Foreign], prepared: PreparedRequest) -> None:
@@ -234,6 +235,8 @@ class PreparedStream:
             raise StopAsyncIteration
         if self._owner is None:
             self._owner = StreamOwner(self._create, self._prepared.stream_kwargs())
+        if not self._owner.is_here:  # one that has ended took the rest of the answer with it
+            raise RuntimeError("a stream is read on the event loop on which it was opened")
         if self._owner.busy:
             raise RuntimeError("another task is waiting for this stream's next chunk")
         try:

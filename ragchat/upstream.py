@@ -47,6 +47,11 @@ class StreamOwner:
         self._task.add_done_callback(self._ended)
 
     @property
+    def is_here(self) -> bool:
+        """Whether the caller runs on the stream's event loop."""
+        return asyncio.get_running_loop() is self._loop
+
+    @property
     def busy(self) -> bool:
         """Whether somebody waits for a chunk."""
         return self._answer is not None and not self._answer.done()
@@ -69,7 +74,13 @@ class StreamOwner:
         return chunk
 
     async def stop(self) -> None:
-        """Closes the stream and waits until it is closed. Cancelling the wait does not stop it."""
+        """Closes the stream and waits until it is closed. Cancelling the wait does not stop it.
+
+        From another event loop there is no waiting; see `abandon`.
+        """
+        if not self.is_here:
+            self.abandon()
+            return
         self._cancel()
         if not self._task.done():
             await asyncio.wait([self._task])

@@ -332,6 +332,37 @@ def test_a_stream_left_open_is_closed_when_the_loop_ends():
     gc.collect()
 
 
+@pytest.mark.parametrize("kind", ["stream", "events"])
+def test_the_rest_of_an_answer_is_not_lost_silently_with_the_loop_that_began_it(kind):
+    """As where each chunk is asked for by an ``asyncio.run`` of its own."""
+    upstream = Upstream(*({"choices": [{"delta": {"content": text}}]} for text in "abc"))
+    stream = getattr(prepared(), kind)(upstream.create)
+
+    async def read_on(count: int) -> list:
+        return [await anext(stream) for _ in range(count)]
+
+    asyncio.run(read_on(2))
+    with pytest.raises(RuntimeError, match="event loop"):
+        asyncio.run(read_on(1))
+    assert upstream.closes == 1
+
+
+async def test_a_stream_is_closed_from_another_loop_and_nothing_hangs():
+    upstream = Upstream("a", forever=True)
+    stream = prepared().stream(upstream.create)
+    assert await anext(stream) == "a"
+
+    def elsewhere() -> None:
+        with pytest.raises(RuntimeError, match="event loop"):
+            asyncio.run(asyncio.wait_for(anext(stream), GUARD))
+        asyncio.run(asyncio.wait_for(stream.aclose(), GUARD))
+
+    async with asyncio.timeout(2 * GUARD):
+        await asyncio.to_thread(elsewhere)
+        await upstream.closed.wait()
+    assert upstream.closes == 1
+
+
 async def test_closing_from_another_task_ends_the_iteration():
     upstream = Upstream("a", forever=True)
     stream = prepared().stream(upstream.create)
