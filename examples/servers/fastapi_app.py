@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 
 import ragchat
 from ragchat.wire import ChunkEncoder, Encoder, UIMessageEncoder, encoded, turn
@@ -28,38 +28,39 @@ DOCUMENT = ragchat.Document(
     source="https://example.org/leave",
 )
 
+try:
+    client = AsyncOpenAI()
+except OpenAIError as error:
+    raise SystemExit(f"{error} Set OPENAI_API_KEY, and OPENAI_BASE_URL if need be.") from None
 index = ragchat.quickstart()
 preparer = ragchat.Preparer(index.retriever(top_k=5))
 
 
 @asynccontextmanager
-async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, AsyncOpenAI]]:
+async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
     await index.ingest(DOCUMENT)
-    async with AsyncOpenAI() as client:
-        yield {"client": client}
+    async with client:
+        yield
 
 
 app = FastAPI(lifespan=lifespan)
 
 
-def streamed(
-    request: Request, messages: list[dict[str, Any]], encoder: Encoder
-) -> StreamingResponse:
-    create = request.state.client.chat.completions.create
-    events = turn(preparer, create, model="gpt-5", messages=messages)
+def streamed(messages: list[dict[str, Any]], encoder: Encoder) -> StreamingResponse:
+    events = turn(preparer, client.chat.completions.create, model="gpt-5", messages=messages)
     return StreamingResponse(encoded(events, encoder), headers=dict(encoder.headers))
 
 
 @app.post("/api/chat")
-async def chat(request: Request, body: dict[str, Any]) -> StreamingResponse:
+async def chat(body: dict[str, Any]) -> StreamingResponse:
     """Takes UI messages: a message's text is in its parts."""
     messages = [
         {"role": message["role"], "content": "".join(p.get("text", "") for p in message["parts"])}
         for message in body["messages"]
     ]
-    return streamed(request, messages, UIMessageEncoder())
+    return streamed(messages, UIMessageEncoder())
 
 
 @app.post("/v1/chat/completions")
-async def completions(request: Request, body: dict[str, Any]) -> StreamingResponse:
-    return streamed(request, body["messages"], ChunkEncoder(body["model"]))
+async def completions(body: dict[str, Any]) -> StreamingResponse:
+    return streamed(body["messages"], ChunkEncoder(body["model"]))

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -32,6 +32,10 @@ DOCUMENT = ragchat.Document(
     source="https://example.org/leave",
 )
 
+try:
+    client = AsyncOpenAI()
+except OpenAIError as error:
+    raise SystemExit(f"{error} Set OPENAI_API_KEY, and OPENAI_BASE_URL if need be.") from None
 index = ragchat.quickstart()
 preparer = ragchat.Preparer(index.retriever(top_k=5, explain=True))
 component = str(files("ragchat.wire").joinpath("static"))
@@ -39,17 +43,16 @@ component = str(files("ragchat.wire").joinpath("static"))
 
 async def answer(request: Request) -> StreamingResponse:
     messages = (await request.json())["messages"]
-    create = request.state.client.chat.completions.create
-    events = turn(preparer, create, model="gpt-5", messages=messages)
+    events = turn(preparer, client.chat.completions.create, model="gpt-5", messages=messages)
     encoder = EventEncoder()
     return StreamingResponse(encoded(events, encoder), headers=dict(encoder.headers))
 
 
 @asynccontextmanager
-async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, AsyncOpenAI]]:
+async def lifespan(_app: Starlette) -> AsyncIterator[None]:
     await index.ingest(DOCUMENT)
-    async with AsyncOpenAI() as client:
-        yield {"client": client}
+    async with client:
+        yield
 
 
 app = Starlette(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -115,13 +116,28 @@ class UpstreamError(Exception):
     status_code = 503
 
 
+class Gate:
+    """Is set by one thread, and waited for on the event loop of another."""
+
+    def __init__(self) -> None:
+        self._opened: Future[None] = Future()
+
+    def set(self) -> None:
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    async def wait(self) -> None:
+        # Whoever stops waiting must not cancel it for the others.
+        await asyncio.shield(asyncio.wrap_future(self._opened))
+
+
 class Site:
     """Serves the page on this machine. Questions choose what the model does; see `_replied`."""
 
     def __init__(self, documents=tuple(DOCUMENTS), *, model: bool = True) -> None:
         self.documents = {document.id: document for document in documents}
         self.model = model
-        self.gate = threading.Event()
+        self.gate = Gate()
         """Holds the answer to a question with "wait" in it back until it is set."""
         self.requests: list[list[dict]] = []
         self.failures = 0
@@ -222,8 +238,7 @@ class Site:
 
     async def _wait(self) -> None:
         try:
-            while not self.gate.is_set():  # noqa: ASYNC110 - the gate is another thread's
-                await asyncio.sleep(0.01)
+            await self.gate.wait()
         except asyncio.CancelledError:
             self.left.set()
             raise

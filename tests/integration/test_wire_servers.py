@@ -66,10 +66,9 @@ async def test_fastapi_serves_any_client_of_the_openai_api(model, serving):
 
 
 async def test_fastapi_tells_a_client_that_the_model_failed(model, serving):
-    app = app_of("fastapi_app")
     with LoopbackOpenAI(default=Failure(401)) as broken, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", broken.base_url)
-        with serving(app) as url:
+        with serving(app_of("fastapi_app")) as url:
             body = {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Leave?"}]}]}
             response = httpx2.post(f"{url}/api/chat", json=body)
     assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
@@ -80,3 +79,12 @@ async def test_fastapi_tells_a_client_that_the_model_failed(model, serving):
         "type": "error",
         "errorText": "the chat model's server answered with status 401",
     }
+
+
+@pytest.mark.parametrize("name", ["fastapi_app", "starlette_app"])
+def test_without_a_key_a_server_says_in_a_sentence_what_it_needs(name, monkeypatch):
+    """As uvicorn meets it, which imports the module."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(SystemExit, match="Set OPENAI_API_KEY") as stopped:
+        app_of(name)
+    assert "\n" not in str(stopped.value)
