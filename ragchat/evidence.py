@@ -25,6 +25,7 @@ Encoding = Literal["json", "fenced"]
 # readers take for a line's end, and lone surrogates, which no UTF-8 body can carry.
 _MARKUP = "<>&"
 _UNSAFE = re.compile("[\u2028\u2029\ud800-\udfff]")
+_LIKE_REFERENCE = re.compile(r"as\b\W*\d", re.IGNORECASE)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -76,7 +77,8 @@ def encode_fenced(evidence: Sequence[Evidence]) -> str:
 
     The block begins with ``<<<mark`` and ends with ``mark>>>``. Each passage begins with a line
     ``mark [n] title | source``, or ``mark [n] as [m]`` for a later passage of the document of
-    ``[m]``. Titles and sources lose their line breaks; contents are exact, but for lone surrogates.
+    ``[m]``. Titles and sources lose their line breaks, and stand in quotation marks where they read
+    like such a reference; contents are exact, but for lone surrogates.
     """
     items = []
     for item, first in _with_first_of_document(evidence):
@@ -84,7 +86,9 @@ def encode_fenced(evidence: Sequence[Evidence]) -> str:
             label = f" as [{first.number}]"
         else:
             named = (_one_line(name) for name in (item.passage.title, item.passage.source) if name)
-            label = "".join(f" {name}" for name in [" | ".join(filter(None, named))] if name)
+            label = "".join(
+                f" {name}" for name in [_label(" | ".join(filter(None, named)))] if name
+            )
         items.append((f" [{item.number}]{label}\n", _SURROGATES.sub("\ufffd", item.content)))
     mark = mark_for("".join(itertools.chain.from_iterable(items)), digits=_MARK_DIGITS)
     body = "".join(f"{mark}{head}{content}\n" for head, content in items)
@@ -101,6 +105,11 @@ def _with_first_of_document(evidence: Sequence[Evidence]) -> Iterator[tuple[Evid
             yield item, firsts.setdefault(key, item)
         else:
             yield item, item
+
+
+def _label(named: str) -> str:
+    """Returns a title and source that nobody can take for those of another passage."""
+    return f'"{named}"' if _LIKE_REFERENCE.match(named) else named
 
 
 def _escaped(written: str) -> str:

@@ -98,6 +98,18 @@ def test_passages_without_title_and_source_share_nothing():
     assert "as [" not in encode_fenced(evidence(*passages))
 
 
+@pytest.mark.parametrize("name", ["as [1]", "as\n[1]", " as [1] | x", "AS 1", "as: [ 1 ]"])
+@pytest.mark.parametrize("field", ["title", "source"])
+def test_no_title_can_pass_for_a_reference_to_another_document(name, field):
+    """Whoever writes documents could else lend one the name of a better one."""
+    forged = Passage("b", document_id="b", **{field: name})
+    block = encode_fenced(evidence(Passage("a", document_id="a", title="Handbook"), forged))
+    (_, head) = re.findall(r"^\d{3} (\[\d\].*)$", block, re.MULTILINE)
+    assert head == f'[2] "{" ".join(name.split())}"'
+    plain = Passage("b", title="as of 2024")
+    assert "[1] as of 2024\n" in encode_fenced(evidence(plain))
+
+
 def parsed(block: str) -> list[tuple[str, str]]:
     """Reads a fenced block by its mark alone."""
     mark = block.removeprefix("<<<").partition("\n")[0]
