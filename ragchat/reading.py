@@ -107,7 +107,7 @@ class _Choice:
         self._stream = stream
         self._presented = presented
         self._calls = _Calls()
-        self._halves = _Halves()
+        self._halves = Halves()
         self._brought: set[str] = set()
         """Which members of the message have come."""
         self._annotations: list[Annotation] = []
@@ -130,8 +130,8 @@ class _Choice:
     ) -> Iterator[Event]:
         for name, text in (
             ("reasoning", _reasoning(delta)),
-            ("content", _text(read(delta, "content"))),
-            ("refusal", _text(read(delta, "refusal"))),
+            ("content", text_of(read(delta, "content"))),
+            ("refusal", text_of(read(delta, "refusal"))),
         ):
             if text and name not in known:
                 self._brought.add(name)
@@ -173,7 +173,7 @@ class _Choice:
             yield Citation(self._index, place.start, place.end, place.mention, passages)
 
 
-class _Halves:
+class Halves:
     """Joins the halves of a character that was cut in two, as servers do that slice UTF-16."""
 
     def __init__(self) -> None:
@@ -211,13 +211,11 @@ class _Calls:
         self._ids: list[str] = []
         self._names: list[str] = []
 
-    def delta(
-        self, choice: int, call: Foreign, index: int | None, halves: _Halves
-    ) -> ToolCallDelta:
+    def delta(self, choice: int, call: Foreign, index: int | None, halves: Halves) -> ToolCallDelta:
         """Returns the event of one piece."""
-        kind = _text(read(call, "type"))
+        kind = text_of(read(call, "type"))
         body = read(call, "custom" if kind == "custom" else "function")
-        name, id_ = _text(read(body, "name")), _text(read(call, "id"))
+        name, id_ = text_of(read(body, "name")), text_of(read(call, "id"))
         position = self._position(index, name, id_)
         fresh = not self._ids[position]
         if id_ and not fresh and name == self._names[position]:
@@ -264,23 +262,23 @@ def _usage(usage: Foreign) -> Usage | None:
 
 
 def _reasoning(delta: Foreign) -> str:
-    beside = (_text(read(delta, name)) for name in _REASONING)
+    beside = (text_of(read(delta, name)) for name in _REASONING)
     within = (
-        _text(read(part, "thinking"))
+        text_of(read(part, "thinking"))
         for part in _items(read(delta, "content"))
         if read(part, "type") == "thinking"
     )
     return next(filter(None, beside), "") or "".join(within)
 
 
-def _text(value: Foreign) -> str:
+def text_of(value: Foreign) -> str:
     """Returns a text, or the text parts of a list; empty for anything else."""
     if isinstance(value, str):
         return value
     if value is None:  # the usual case, and the quickest
         return ""
     return "".join(
-        part if isinstance(part, str) else _text(read(part, "text"))
+        part if isinstance(part, str) else text_of(read(part, "text"))
         for part in _items(value)
         if isinstance(part, str) or read(part, "type") in _TEXT_PARTS
     )
@@ -290,7 +288,7 @@ def _arguments(value: Foreign) -> str:
     """Returns a call's arguments as text; some servers send the object that it should spell."""
     if isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False, default=str)
-    return _text(value)
+    return text_of(value)
 
 
 def _items(value: Foreign) -> Sequence[Foreign]:

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from ragchat.citations import CitationStream
 from ragchat.events import Sources
+from ragchat.reading import Halves, text_of
 from ragchat.wire import wire_form
 from ragchat.wire.encoding import json_bytes
 
@@ -107,7 +108,7 @@ class Annotator:
         if known is None:
             known = self._choices[number] = _Choice(self._retrieval.citations)
         delta = choice.get("delta")
-        if isinstance(delta, dict) and (text := _text(delta.get("content"))):
+        if isinstance(delta, dict) and (text := text_of(delta.get("content"))):
             known.feed(text)
         if choice.get("finish_reason") is None or known.ended:
             return False
@@ -132,16 +133,18 @@ class _Choice:
         self._found: list[Annotation] = []
         self._waiting: list[str] = []
         self._size = 0
+        self._halves = Halves()
         self.ended = False
 
     def feed(self, text: str) -> None:
-        self._waiting.append(text)
+        self._waiting.append(self._halves.joined("content", text))
         self._size += len(text)
         if self._size >= _AT_ONCE:
             self._look()
 
     def finish(self) -> list[Annotation]:
         self.ended = True
+        self._waiting += [half for _, half in self._halves.left()]
         self._look()
         self._found += self._presented.annotations(self._stream.finish().citations)
         return self._found
@@ -172,15 +175,6 @@ def _choices(chunk: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         if isinstance(choice, dict):
             index = choice.get("index")
             yield (index if type(index) is int else position), choice
-
-
-def _text(content: object) -> str:
-    """Returns a text, or the text parts of a list."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    texts = (p.get("text") for p in parts if isinstance(p, dict) and p.get("type") == "text")
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _add(holder: dict[str, Any], annotations: list[Annotation]) -> None:

@@ -7,7 +7,9 @@ import json
 import pytest
 
 import ragchat
-from ragchat.server.annotating import Annotator
+from ragchat.prepared import PreparedRequest
+from ragchat.request import ChatRequest
+from ragchat.server.annotating import Annotator, annotated
 
 ASKED = [{"role": "user", "content": "How many days of leave?"}]
 
@@ -53,3 +55,23 @@ async def test_a_chunk_that_only_a_lenient_reader_takes_is_read_too(retrieval):
     assert annotator.feed(given) == given
     (ended,) = annotator.feed([chunk("", finish_reason="stop")])
     assert places(json.loads(ended)["choices"][0]["delta"]["annotations"]) == [(2, 5), (5, 8)]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["So \ud83d", "\ude00 it is [", "1]."],
+        [[{"type": "output_text", "text": "So 😀 it is [1]."}]],
+    ],
+    ids=["a character in two halves", "parts of the other API"],
+)
+async def test_a_stream_has_the_annotations_of_the_call(retrieval, pieces):
+    prepared = PreparedRequest(ChatRequest.snapshot(messages=ASKED), "q", retrieval)
+    message = {"role": "assistant", "content": "So 😀 it is [1]."}
+    whole = annotated({"choices": [{"index": 0, "message": message}]}, prepared)
+    annotator = Annotator(retrieval)
+    annotator.feed([chunk(piece) for piece in pieces])
+    (last,) = annotator.feed([chunk(None, finish_reason="stop")])
+    told = json.loads(last)["choices"][0]["delta"]["annotations"]
+    assert told == whole["choices"][0]["message"]["annotations"]
+    assert places(told) == [(11, 14)]
