@@ -231,14 +231,14 @@ class _Preparation:
 
     async def prepared(self) -> PreparedRequest:
         if not clean_query(self.request.question):
-            return self._without_text()
+            return await self._without_text()
         conversation = self._conversation()
         if not await self._gate(conversation):
-            return self._unchanged("gate")
+            return await self._unchanged("gate")
         self._check_takes_text()
         found = await self._found(conversation)
         if found is None:
-            return self._unchanged("transform")
+            return await self._unchanged("transform")
         augmentation = await self._augment(found)
         return self._written_back(augmentation, found)
 
@@ -353,7 +353,8 @@ class _Preparation:
             raise InvalidAugmentation(f"the augmenter's numbers: {error}") from None
 
     def _written_back(self, augmentation: Augmentation, found: SearchResult) -> PreparedRequest:
-        request, text = self._sent, augmentation.text
+        trimmed = () if self.allowance is None else self.allowance.trimmed
+        request, text = self.request.without(trimmed), augmentation.text
         if text is not None and text != request.question:
             request = request.with_question(text)
         retrieval = Retrieval(
@@ -368,27 +369,25 @@ class _Preparation:
         asked, budget = self.request.question, self.preparer.budget
         return PreparedRequest(request, asked, retrieval, budget=budget)
 
-    def _without_text(self) -> PreparedRequest:
+    async def _without_text(self) -> PreparedRequest:
         if not getattr(self.preparer.augmenter, "keeps_message", False):
             raise InvalidAugmentation("the final user message has no text to search for")
-        return self._unchanged("no text")
+        return await self._unchanged("no text")
 
-    def _unchanged(self, skipped: Skipped) -> PreparedRequest:
+    async def _unchanged(self, skipped: Skipped) -> PreparedRequest:
         record, budget = self.run.record, self.preparer.budget
+        request, room = self.request, self.allowance
+        if budget is not None and room is not None and room.trimmed:
+            # There is no evidence to make room for.
+            request, room = await asyncio.to_thread(budget.held, request)
         retrieval = Retrieval(
             ledger=self.preparer.ledger,
-            budget=self.allowance,
+            budget=room,
             skipped=skipped,
             degraded=tuple(record.degraded),
             trace=record.trace(),
         )
-        return PreparedRequest(self._sent, self.request.question, retrieval, budget=budget)
-
-    @property
-    def _sent(self) -> ChatRequest:
-        """The request without what was trimmed of its history."""
-        trimmed = () if self.allowance is None else self.allowance.trimmed
-        return self.request.without(trimmed) if trimmed else self.request
+        return PreparedRequest(request, self.request.question, retrieval, budget=budget)
 
 
 def _counts(augmentation: Augmentation) -> dict[str, int]:

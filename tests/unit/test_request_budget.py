@@ -460,6 +460,22 @@ async def test_a_turn_without_retrieval_is_trimmed_too():
     assert len(prepared.request["messages"]) == 9 - len(prepared.retrieval.budget.trimmed) < 9
 
 
+@pytest.mark.parametrize(
+    "options", [{"gate": lambda turn: False}, {"query_transformer": lambda turn: None}]
+)
+async def test_a_turn_without_retrieval_needs_no_room_for_evidence(options):
+    budget = RequestBudget(700, 100, trim_history=True, min_evidence=300)
+    searching = Preparer(retriever("It is."), budget=budget)
+    trimmed = (await searching.prepare(model="gpt-4o", messages=CALLS)).retrieval.budget.trimmed
+    assert trimmed
+    prepared = await Preparer(retriever("It is."), budget=budget, **options).prepare(
+        model="gpt-4o", messages=CALLS
+    )
+    assert prepared.request["messages"] == CALLS
+    assert prepared.retrieval.budget.trimmed == ()
+    assert prepared.retrieval.budget.evidence < 300
+
+
 async def test_an_augmenter_that_knows_no_budget_is_held_to_it():
     def augment(question, candidates, context):
         return Augmentation(f"{'word ' * 500}{question}")
