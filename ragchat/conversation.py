@@ -11,11 +11,13 @@ import mimetypes
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragchat.access import Foreign, read
 from ragchat.replies import strip_reasoning
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.stages import beside
 from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.tokens import within
 
@@ -31,6 +33,12 @@ REASONING_PARTS = frozenset({"reasoning", "thinking", "redacted_thinking", "reas
 
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Kinds of content parts that hold text, and the member that it stands in."""
+
+_AT_ONCE = 20_000
+"""Characters that are rendered or analysed in some milliseconds."""
+
+_OF_PARTS = 1000
+"""Characters that a message counts for whose content is no single text."""
 
 _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)[;,]")
 
@@ -61,6 +69,19 @@ class ConversationQuery:
     def turns(self) -> tuple[Turn, ...]:
         """The earlier user and assistant turns."""
         return turns(self.history)
+
+    @property
+    def last_turn(self) -> Turn | None:
+        """The latest of them; None if there is none."""
+        latest = (turn for message in reversed(self.history) for turn in turns([message]))
+        return next(latest, None)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether reading all of it takes longer than an event loop should wait."""
+        texts = (read(message, "content") for message in self.history)
+        said = sum(len(text) if isinstance(text, str) else _OF_PARTS for text in texts)
+        return said + len(self.query.text) > _AT_ONCE
 
 
 class Turn(NamedTuple):
@@ -181,6 +202,14 @@ def window(
         middle = (low + high) // 2
     kept += [index for unit in older[low:] for index in unit]
     return tuple(history[index] for index in sorted({*fixed, *kept}))
+
+
+async def shown_history(
+    conversation: ConversationQuery, *, max_tokens: int, count: TokenCounter
+) -> str:
+    """Returns what `recent_history` returns; a long history is read in a worker thread."""
+    recent = partial(recent_history, max_tokens=max_tokens, count=count)
+    return await beside(conversation.is_long, recent, conversation.history)
 
 
 def recent_history(history: Sequence[Foreign], *, max_tokens: int, count: TokenCounter) -> str:

@@ -133,13 +133,13 @@ class RetrievalGate:
         text = _EMOTICON.sub(" ", turn.query.text)
         if turn.attachments or len(text) > _MOST_CHARACTERS or not _is_plain(text):
             return True
-        before = turn.turns[-1:]
-        if before and (before[0].role != "assistant" or not before[0].text.strip()):
+        before = turn.last_turn
+        if before is not None and (before.role != "assistant" or not before.text.strip()):
             return True
         words = _words(text)
         if words.count(" ") >= MOST_WORDS:
             return True
-        asked = bool(before) and _ASKS.search(_last_line(before[0].text)) is not None
+        asked = before is not None and _ASKS.search(_last_line(before.text)) is not None
         if not words:
             return asked or _APPROVAL.isdisjoint(text)
         return _phrases(self.also, social=asked).fullmatch(words) is None

@@ -273,7 +273,7 @@ class _Preparation:
             if query is None:
                 return None
             return await self._retrieve(query, partial(retrieved, retriever, query))
-        guess = _MODEL_FREE.expanded(conversation)
+        guess = await _MODEL_FREE(conversation)
         async with Speculation(retriever, guess, self.run) as early:
             query = await self._transform(conversation)
             if query is None:
@@ -285,16 +285,17 @@ class _Preparation:
         if transformer is None:
             return asked
 
-        async def transform() -> Query | None:
+        async def transform() -> Query | _Unset | None:
             query: object = await call_stage(transformer, conversation)
             return None if query is None else query_of(query, asked, stage="transform")
 
-        return await self.run.stage(
+        query: Query | _Unset | None = await self.run.stage(
             "transform",
             transform,
-            fallback=lambda: _MODEL_FREE.expanded(conversation),
+            fallback=lambda: _UNSET,
             instead="history expansion" if conversation.history else "",
         )
+        return await _MODEL_FREE(conversation) if isinstance(query, _Unset) else query
 
     async def _retrieve(
         self, query: Query, search: Callable[[], Awaitable[SearchResult]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ragchat.conversation import ConversationQuery, recent_history
+from ragchat.conversation import ConversationQuery, shown_history
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.transforms.base import ask_for_query
 from ragchat_retrieval.errors import InvalidSetting
@@ -53,8 +53,8 @@ class CompressionTransformer:
             ModelReplyError: The model's reply cannot be used.
         """
         query = conversation.query
-        history = recent_history(
-            conversation.history, max_tokens=self.max_history_tokens, count=self.count
+        history = await shown_history(
+            conversation, max_tokens=self.max_history_tokens, count=self.count
         )
         if not history:
             return query

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer, is_paired
+from ragchat_retrieval.stages import beside
 from ragchat_retrieval.values import ContextText
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class HistoryExpansionTransformer:
             raise InvalidSetting("gains", "must ascend by the number of terms")
 
     async def __call__(self, conversation: ConversationQuery) -> Query:
-        """Returns what `expanded` returns."""
-        return self.expanded(conversation)
+        """Returns what `expanded` returns; a long history is read in a worker thread."""
+        return await beside(conversation.is_long, self.expanded, conversation)
 
     def expanded(self, conversation: ConversationQuery) -> Query:
         """Returns the query with context; the query itself where nothing was said before."""

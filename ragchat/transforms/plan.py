@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ragchat.conversation import ConversationQuery, recent_history
+from ragchat.conversation import ConversationQuery, shown_history
 from ragchat.errors import MissingModelOutput
 from ragchat.json_search import first_json
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
@@ -74,8 +74,8 @@ class QueryPlanner:
         """
         conversation = ConversationQuery.of(given)
         query = conversation.query
-        history = recent_history(
-            conversation.history, max_tokens=self.max_history_tokens, count=self.count
+        history = await shown_history(
+            conversation, max_tokens=self.max_history_tokens, count=self.count
         )
         prompt = self._prompt.render(history=history, query=query.text, number=self.variants)
         reply = await self.model.complete(prompt, schema=_schema(self.variants))

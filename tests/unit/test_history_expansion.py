@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from ragchat.testing import tool_call
 from ragchat.transforms import HistoryExpansionTransformer
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.lexical import Analyzer
 from ragchat_retrieval.values import ContextText, Query
 
 expand = HistoryExpansionTransformer()
@@ -182,3 +185,25 @@ async def test_weights_keep_their_sums_whatever_was_said(question, history):
     assert outcome.text == query.text
     known, said = set(query.text.split()), set(" ".join(asked).split())
     assert all(set(c.text.split()) <= said - known for c in shared if c.lexical)
+
+
+class Recording(Analyzer):
+    """Records in which threads it works."""
+
+    __slots__ = ()
+    threads: ClassVar[set[int]] = set()
+
+    def terms(self, text: str) -> list[str]:
+        self.threads.add(threading.get_ident())
+        return super().terms(text)
+
+
+@pytest.mark.parametrize("length", [100, 200_000])
+async def test_a_long_conversation_is_read_beside_the_event_loop(length):
+    here = {threading.get_ident()}
+    said = "a word of many " * (length // 15)
+    history = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
+    conversation = ConversationQuery(Query("and then?"), history)
+    Recording.threads.clear()
+    await HistoryExpansionTransformer(analyzer=Recording())(conversation)
+    assert (Recording.threads == here) is (length == 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 
 import pytest
 
@@ -22,6 +23,7 @@ from ragchat.transforms import (
     CompressionTransformer,
     HistoryExpansionTransformer,
     HydeTransformer,
+    QueryPlanner,
     RewriteTransformer,
     TranslationTransformer,
     chain,
@@ -193,6 +195,23 @@ async def test_compression_names_tool_calls_and_never_prints_none():
     assert "assistant: [tool call weather {}]" in double.prompts[0]
     assert "None" not in double.prompts[0]
     assert "12 C" not in double.prompts[0]
+
+
+@pytest.mark.parametrize("transformer", [CompressionTransformer, QueryPlanner])
+@pytest.mark.parametrize("length", [100, 200_000])
+async def test_a_long_history_is_rendered_beside_the_event_loop(transformer, length):
+    threads = set()
+
+    def count(text: str) -> int:
+        threads.add(threading.get_ident())
+        return len(text.split())
+
+    _, model = scripted('{"retrieve": true, "query": "x"}')
+    history = [{"role": "user", "content": "a word of many " * (length // 15)}]
+    await transformer(model, max_history_tokens=10, count=count)(
+        ConversationQuery(query(), history)
+    )
+    assert (threads == {threading.get_ident()}) is (length == 100)
 
 
 async def test_compression_keeps_the_latest_whole_turns_of_a_long_history():
