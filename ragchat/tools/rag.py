@@ -113,18 +113,20 @@ class RagTools:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._tools
 
-    def after(self, citations: Citations) -> RagTools:
+    def after(self, shown: Citations | CitationLedger) -> RagTools:
         """Returns the same tools for a conversation whose prompt presents passages by number.
 
         Args:
-            citations: Such as ``prepared.retrieval.citations``; further passages get the next
-                numbers.
+            shown: Such as ``prepared.retrieval.citations``; further passages get the next numbers.
+                Of a conversation that has a ledger, it is ``prepared.retrieval.ledger``, so that
+                no number of an earlier turn comes to mean another passage; the `ledger` of the
+                tools is then the next turn's.
         """
         return RagTools(
             self.index,
             scope=self.scope,
             corpora=self.corpora,
-            ledger=CitationLedger(citations),
+            ledger=shown if isinstance(shown, CitationLedger) else CitationLedger(shown),
             encoding=self.encoding,
         )
 
