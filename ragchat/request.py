@@ -206,7 +206,7 @@ def _mapping(request: object) -> Mapping[str, Any]:
     if isinstance(request, BaseModel):
         return {name: getattr(request, name) for name in sorted(request.model_fields_set)}
     if not isinstance(request, Mapping) or not all(isinstance(key, str) for key in request):
-        raise InvalidRequest("a request is a mapping of keyword arguments")
+        raise InvalidRequest("a request is a mapping, or keyword arguments such as messages=[…]")
     return request
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ingest.directory import ingest_directory as ingest_async_directory
 from ragchat_retrieval.migration import migrate_index as migrate_async_index
 from ragchat_retrieval.migration import swap_indexes as swap_async_indexes
@@ -165,7 +166,7 @@ def ingest_directory(
     index: HybridIndex, path: str | os.PathLike[str], **options: Unpack[DirectoryOptions]
 ) -> IngestReport:
     """As `ragchat.ingest_directory`."""
-    return run(ingest_async_directory(index.index, path, **options))
+    return run(ingest_async_directory(_within(index), path, **options))
 
 
 class MigrationOptions(TypedDict, total=False):
@@ -181,9 +182,20 @@ def migrate_index(
     old: HybridIndex, new: HybridIndex, **options: Unpack[MigrationOptions]
 ) -> MigrationReport:
     """As `ragchat.migrate_index`."""
-    return run(migrate_async_index(old.index, new.index, **options))
+    return run(migrate_async_index(_within(old), _within(new), **options))
 
 
 def swap_indexes(live: HybridIndex, built: HybridIndex, *, expected: int | None = None) -> None:
     """As `ragchat.swap_indexes`."""
-    run(swap_async_indexes(live.index, built.index, expected=expected))
+    run(swap_async_indexes(_within(live), _within(built), expected=expected))
+
+
+def _within(index: HybridIndex) -> AsyncHybridIndex:
+    """Returns the index whose methods block.
+
+    Raises:
+        InvalidSetting: It is another index, or none.
+    """
+    if not isinstance(index, HybridIndex):
+        raise InvalidSetting("index", "must be one of ragchat.sync, as sync.open_index gives")
+    return index.index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ragchat_retrieval.embedders.environment import embedder_from_env
 from ragchat_retrieval.embedders.hashing import HashingEmbedder
@@ -42,6 +42,14 @@ class Opening:
 
     async def __aenter__(self) -> HybridIndex:
         return await self._open()
+
+    if not TYPE_CHECKING:  # a type checker knows what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Says of a method of the index what has to come before it."""
+            raise AttributeError(
+                f"no {name!r} before the index is open: index = await open_index(…), or async with"
+            )
 
     async def __aexit__(
         self,

@@ -1,0 +1,38 @@
+"""What people write before they have read a page is refused with what belongs in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+import ragchat
+from ragchat import sync
+from ragchat_retrieval.errors import InvalidSetting
+
+QUESTION = [{"role": "user", "content": "How many days of leave do I get?"}]
+
+
+def test_an_index_that_was_not_awaited_says_so():
+    opening = ragchat.open_index("memory://", embedder=None)
+    with pytest.raises(AttributeError, match=r"no 'search' before the index is open: .* await"):
+        opening.search("leave")
+
+
+async def test_an_index_of_the_other_face_is_refused(tmp_path):
+    index = ragchat.in_memory()
+    blocking = sync.HybridIndex(index)
+    for wrong in (blocking, "kb.sqlite"):
+        with pytest.raises(InvalidSetting, match="index: must be an index, such as `async with"):
+            await ragchat.ingest_directory(wrong, tmp_path)
+    for use in (
+        lambda: sync.ingest_directory(index, tmp_path),
+        lambda: sync.migrate_index(blocking, index),
+        lambda: sync.swap_indexes(index, blocking),
+    ):
+        with pytest.raises(InvalidSetting, match=r"index: must be one of ragchat\.sync"):
+            use()
+
+
+async def test_a_list_of_messages_in_the_place_of_a_request_is_told_its_name():
+    preparer = ragchat.Preparer(ragchat.in_memory().retriever())
+    with pytest.raises(ragchat.InvalidRequest, match=r"messages=\[…\]"):
+        await preparer.prepare(QUESTION)
