@@ -12,10 +12,12 @@ import typer
 from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json, flag
 from ragchat.cli.output import Face, counted
 from ragchat.cli.running import opened, path_of, run
+from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest import IngestReport
+    from ragchat_retrieval.lexical import Analyzer
 
 
 class OnDuplicate(StrEnum):
@@ -46,6 +48,7 @@ class _Job:
     corpus: str
     root: str | None
     duplicates: OnDuplicate | None
+    analyzer: Analyzer | None
     emptied: bool = field(kw_only=True)
     moved: bool = field(kw_only=True)
     watch: bool = field(kw_only=True)
@@ -61,6 +64,14 @@ def ingest(
     root: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="First part of the ids; else the folder's own name."),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The texts' language, by its English name, for stemming and stop words; none for "
+            "neither. An index keeps that of its first document, else english.",
+        ),
     ] = None,
     emptied: Annotated[
         bool, flag("--emptied", "It is no mistake that nothing is left to read; remove the rest.")
@@ -82,7 +93,17 @@ def ingest(
     if root is not None and len(paths) > 1:
         raise typer.BadParameter("names one folder, not several", param_hint="--root")
     face = Face.open(json=json)
-    job = _Job(paths, index, corpus, root, duplicates, emptied=emptied, moved=moved, watch=watch)
+    job = _Job(
+        paths,
+        index,
+        corpus,
+        root,
+        duplicates,
+        None if language is None else _analyzer(language),
+        emptied=emptied,
+        moved=moved,
+        watch=watch,
+    )
     try:
         run(_ingest(face, job), face)
     except KeyboardInterrupt:
@@ -90,8 +111,17 @@ def ingest(
             raise
 
 
+def _analyzer(language: str) -> Analyzer:
+    from ragchat_retrieval.lexical import Analyzer  # noqa: PLC0415 - --help stays quick
+
+    try:
+        return Analyzer(None if language == "none" else language)
+    except InvalidSetting as error:
+        raise typer.BadParameter(str(error), param_hint="--language") from None
+
+
 async def _ingest(face: Face, job: _Job) -> None:
-    async with opened(job.url, job.corpus, create=True) as index:
+    async with opened(job.url, job.corpus, create=True, analyzer=job.analyzer) as index:
         if not job.watch:
             report = await _read(face, job, index)
             notes = (await index.describe()).notes

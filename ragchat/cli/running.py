@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ragchat.cli.output import Face
     from ragchat_retrieval.index import HybridIndex
+    from ragchat_retrieval.lexical import Analyzer
 
 
 _PASSWORD = re.compile(r"(?<=://)([^:/]*):[^/]*(?=@)|(?<=password=)[^&#]+", re.IGNORECASE)
@@ -127,13 +128,16 @@ def _client_problem(error: Exception) -> str | None:
 
 
 @asynccontextmanager
-async def opened(url: str, corpus: str, *, create: bool = False) -> AsyncIterator[HybridIndex]:
+async def opened(
+    url: str, corpus: str, *, create: bool = False, analyzer: Analyzer | None = None
+) -> AsyncIterator[HybridIndex]:
     """Opens an index for a command.
 
     Args:
         url: Path or URL.
         corpus: Name of the corpus.
         create: Make it if it is not there; else the index is opened for reading.
+        analyzer: Analyses words; None takes over what the corpus was written with, else English.
 
     Raises:
         CommandFailed: There is no such index and it shall not be made, or it cannot be.
@@ -144,7 +148,7 @@ async def opened(url: str, corpus: str, *, create: bool = False) -> AsyncIterato
         require_room(url)
     else:
         require(url)
-    async with open_index(url, corpus=corpus, read_only=not create) as index:
+    async with open_index(url, corpus=corpus, analyzer=analyzer, read_only=not create) as index:
         yield index
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ingest.reading import MetadataFor
     from ragchat_retrieval.ingest.records import OnError
     from ragchat_retrieval.ingest.report import IngestReport
+    from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.migration import MigrationReport
     from ragchat_retrieval.options import FilterLike, SearchKeywords
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
@@ -130,11 +131,17 @@ def open_index(
     corpus: str = "default",
     embedder: Embedder | Literal["env"] | None = "env",
     splitter: Splitter | None = None,
+    analyzer: Analyzer | None = None,
     read_only: bool = False,
 ) -> HybridIndex:
     """As `ragchat.open_index`: opens at once; use it with ``with``, or ``close()`` it."""
     opening = open_async_index(
-        url, corpus=corpus, embedder=embedder, splitter=splitter, read_only=read_only
+        url,
+        corpus=corpus,
+        embedder=embedder,
+        splitter=splitter,
+        analyzer=analyzer,
+        read_only=read_only,
     )
     return HybridIndex(run(opening))
 

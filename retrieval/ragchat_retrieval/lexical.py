@@ -203,7 +203,8 @@ class Analyzer:
 
     def __init__(self, language: str | None = "english") -> None:
         if language is not None and language not in Stemmer.algorithms():
-            raise InvalidSetting("language", f"no stemmer for {language!r}")
+            known = ", ".join(sorted(Stemmer.algorithms()))
+            raise InvalidSetting("language", f"no stemmer for {language!r}; there are {known}")
         self.language = language
         self._fold_first = language in {None, "english"}
         self._letters = _Letters(fold=self._fold_first)

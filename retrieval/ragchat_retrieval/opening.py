@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
+    from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.ports import Embedder, Splitter, Store
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)  # two letters: C:\ is a path
@@ -78,6 +79,7 @@ def open_index(
     corpus: str = "default",
     embedder: Embedder | Literal["env"] | None = "env",
     splitter: Splitter | None = None,
+    analyzer: Analyzer | None = None,
     read_only: bool = False,
 ) -> Opening:
     """Opens an index, creating it if need be.
@@ -94,6 +96,8 @@ def open_index(
             installed, else none (keyword search); None is none.
             One from the environment is closed with the index.
         splitter: Cuts documents; None takes the profile recommended for the embedder.
+        analyzer: Analyses words, in the language of the texts; None takes over the one that the
+            corpus was written with, else English.
         read_only: Refuse every write.
 
     Returns:
@@ -110,8 +114,9 @@ def open_index(
         raise InvalidSetting("url", f"must be a path or a URL, not {type(url).__name__}")
     store = _store(os.fspath(url), corpus=corpus, read_only=read_only)
     if embedder == "env":
-        return Opening(_Opened(store, embedder=embedder_from_env(), splitter=splitter))
-    return Opening(HybridIndex(store, embedder=embedder, splitter=splitter))
+        named = embedder_from_env()
+        return Opening(_Opened(store, embedder=named, splitter=splitter, analyzer=analyzer))
+    return Opening(HybridIndex(store, embedder=embedder, splitter=splitter, analyzer=analyzer))
 
 
 def in_memory(dim: int = QUICKSTART_DIMENSION) -> HybridIndex:

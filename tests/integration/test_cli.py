@@ -310,6 +310,18 @@ def test_a_second_folder_of_the_same_name_gets_a_root_of_its_own(shell):
     assert shell.json("stats")["documents"] == 2
 
 
+def test_the_language_of_the_texts_is_named_when_an_index_is_new(shell):
+    (shell.folder / "hafen.txt").write_text("Die Häuser am Hafen werden gestrichen.", "utf-8")
+    env = {"RAGCHAT_EMBEDDING_PROVIDER": "none"}
+    failed(shell("ingest", "hafen.txt", "--language", "klingon"), 2, "klingon", "german")
+    shell.json("ingest", "hafen.txt", "--language", "german", **env)
+    assert len(shell.json("search", "Haus", **env)["results"]) == 1
+    assert shell.json("ingest", "hafen.txt", **env)["skipped"] == 1  # as it was written
+    failed(shell("ingest", "hafen.txt", "--language", "none", **env), 1, "ragchat1:german")
+    shell.json("ingest", "hafen.txt", "--language", "none", "-i", "b.sqlite", **env)
+    assert shell.json("search", "Haus", "-i", "b.sqlite", **env)["results"] == []
+
+
 def test_stats_tell_what_the_index_holds(filled):
     known = filled.json("stats")
     assert known["documents"] == len(list(CORPUS.rglob("*.md")))

@@ -174,6 +174,14 @@ def test_chunks_that_were_got_elsewhere_are_read_without_await():
     assert made.budget is None
 
 
+def test_open_index_names_the_language_of_a_new_index_and_takes_over_that_of_an_old_one(tmp_path):
+    path, german = tmp_path / "kb.sqlite", ragchat.Analyzer("german")
+    with sync.open_index(path, embedder=None, analyzer=german) as index:
+        index.ingest(ragchat.Document("hafen", "Die Häuser am Hafen werden gestrichen."))
+    with sync.open_index(path, embedder=None) as index:
+        assert [found.passage.document_id for found in index.search("Haus")] == ["hafen"]
+
+
 def test_open_index_opens_at_once_and_closes_with_its_block():
     with sync.open_index("memory://", embedder=None) as index:
         index.ingest(Document("a", "red apple"))
