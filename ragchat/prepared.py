@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from ragchat.access import checked_create
 from ragchat.citations import CitationLedger, Citations, markdown_link
@@ -17,7 +17,7 @@ from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from types import TracebackType
     from typing import Self
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ragchat.request import ChatRequest
     from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Query
+
+T = TypeVar("T")
 
 Skipped: TypeAlias = Literal["gate", "transform", "no text"]
 """What decided that a turn needs no retrieval."""
@@ -99,6 +101,10 @@ class PreparedRequest:
         """
         return responses_kwargs(self._request.kwargs())
 
+    @overload
+    async def call(self, create: Callable[..., Awaitable[T]]) -> T: ...
+    @overload
+    async def call(self, create: Callable[..., T]) -> T: ...
     async def call(self, create: Callable[..., Foreign]) -> Foreign:
         """Makes the answer call, without ``stream``, and returns the provider's object as it came.
 

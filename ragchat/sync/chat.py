@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, overload
 
 from ragchat.access import Foreign, checked_create
 from ragchat.citations import markdown_link
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.trace import StageEvent
     from ragchat_retrieval.values import Passage
 from ragchat.sync.running import run
+
+T = TypeVar("T")
 
 _END: Final = object()
 
@@ -138,6 +140,10 @@ class PreparedRequest:
         """As `ragchat.PreparedRequest.stream_kwargs`."""
         return self._prepared.stream_kwargs()
 
+    @overload
+    def call(self, create: Callable[..., Awaitable[T]]) -> T: ...
+    @overload
+    def call(self, create: Callable[..., T]) -> T: ...
     def call(self, create: Callable[..., Foreign]) -> Foreign:
         """As `ragchat.PreparedRequest.call`; a sync ``create`` runs in the caller's thread."""
         if is_async_callable(checked_create(create)):

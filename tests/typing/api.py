@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_type
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletion
 
 import ragchat
 
@@ -25,7 +26,8 @@ async def wrap_a_call(messages: list[dict[str, str]]) -> str:
         preparer = ragchat.Preparer(index.retriever(top_k=5))
         prepared = await preparer.prepare(model="gpt-5", messages=messages)
         assert_type(prepared, ragchat.PreparedRequest)
-        await prepared.call(client.chat.completions.create)
+        reply = await prepared.call(client.chat.completions.create)
+        assert_type(reply, ChatCompletion)
         passage = prepared.retrieval.citations.resolve("[1]")
         assert_type(passage, ragchat.Passage)
         assert_type(prepared.retrieval.candidates, tuple[ragchat.Candidate, ...])
@@ -219,6 +221,9 @@ def blocking() -> None:
         moved = ragchat.sync.migrate_index(index, built, verify=False)
         assert_type(moved, ragchat.MigrationReport)
         ragchat.sync.swap_indexes(index, built, expected=moved.revision)
+        prepared = ragchat.sync.Preparer(index.retriever()).prepare(model="gpt-5", messages=[])
+        assert_type(prepared.call(OpenAI().chat.completions.create), ChatCompletion)
+        assert_type(prepared.call(AsyncOpenAI().chat.completions.create), ChatCompletion)
 
 
 async def check_an_answer(answer: str, prepared: ragchat.PreparedRequest) -> list[str]:
