@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -162,30 +162,32 @@ class _Chunks:
         long = np.flatnonzero(sizes > _KEY)
         low[long] = high[long] = _NO_KEY
         entries = self._table.find(low, high)
-        self._codes.extend(self._added(self._table.keys(len(self._codes))))
+        self._codes.frombytes(self._added(self._table.keys(len(self._codes))).tobytes())
         codes = np.frombuffer(self._codes, np.int32).take(entries)
         rest = np.flatnonzero(entries <= 1)
         bounds = zip(starts.take(rest).tolist(), ends.take(rest).tolist(), strict=True)
         chunks = [data[start:end] for start, end in bounds]
         new = [chunk for chunk in dict.fromkeys(chunks) if chunk not in self._others]
-        self._others.update(zip(new, self._added(new), strict=True))
+        self._others.update(zip(new, self._added(new).tolist(), strict=True))
         codes[rest] = [self._others[chunk] for chunk in chunks]
         for chunk in new:
             if len(chunk) > _KEPT_LENGTH:
                 del self._others[chunk]
         return codes
 
-    def _added(self, chunks: Sequence[bytes]) -> list[int]:
+    def _added(self, chunks: Sequence[bytes]) -> NDArray[np.int32]:
         """Takes in chunks that are new, and returns what they stand for."""
-        number = self.names.__getitem__
-        codes = []
-        for terms in map(self._expand, b" ".join(chunks).decode().split()):
-            if len(terms) > 1:
-                codes.append(-1 - len(self._bounds))
-                self._several.extend(map(number, terms))
-                self._bounds.append(len(self._several))
-            else:
-                codes.append(number(terms[0]) if terms else -1)
+        terms = list(map(self._expand, b" ".join(chunks).decode().split()))
+        sizes = np.fromiter(map(len, terms), np.int64, len(terms))
+        ends = np.cumsum(sizes)
+        every = chain.from_iterable(terms)
+        numbers = np.fromiter(map(self.names.__getitem__, every), np.int32, sizes.sum())
+        codes = np.full(len(terms), -1, np.int32)
+        one, several = np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1)
+        codes[one] = numbers[ends[one] - 1]
+        codes[several] = -1 - len(self._bounds) - np.arange(len(several))
+        self._bounds.frombytes((np.cumsum(sizes[several]) + self._bounds[-1]).tobytes())
+        self._several.frombytes(numbers[np.repeat(sizes > 1, sizes)].tobytes())
         return codes
 
     def _owned(self, codes: NDArray[np.int32], owners: NDArray[np.int64]) -> NDArray[np.int64]:

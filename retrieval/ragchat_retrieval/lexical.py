@@ -87,7 +87,6 @@ _ASCII_TOKEN = re.compile(_WORDS.format("[a-z0-9_]+"))
 _ASCII_TABLE = "".join(c if c.isalnum() or c in "-.'+#_" else " " for c in map(chr, range(128)))
 _ASCII_BYTES = bytes(range(256)).lower().translate(_ASCII_TABLE.encode() + bytes(range(128, 256)))
 _PAIRED_RUN = re.compile(rf"[{_PAIRED}]+")
-_JOINED = "-._'"
 _DIGIT = re.compile(r"[0-9]")  # of other scripts, `_Letters` leaves none
 _IDENTIFIER = re.compile(r"[0-9_.+#]")
 _CLITICS = frozenset({"s", "d", "m", "ll", "re", "ve"})
@@ -130,6 +129,11 @@ class _Letters(dict[int, str | None]):
 def is_paired(text: str) -> bool:
     """Says whether a text holds a script whose terms are pairs of characters, not words."""
     return not text.isascii() and _PAIRED_RUN.search(text) is not None
+
+
+def _pairs(run: str) -> list[str]:
+    """Returns the terms of a run of characters of such a script."""
+    return [run] if len(run) == 1 else list(map(str.__add__, run, run[1:]))
 
 
 def folded(text: str) -> str:
@@ -281,29 +285,36 @@ class Analyzer:
 
     def _expand(self, chunk: str) -> list[str]:
         """Returns the terms of a chunk; so do those that follow."""
-        ascii_only = chunk.isascii()
-        if ascii_only and chunk.isalnum():
-            term = self._word(chunk)
-            return [term] if term else []
-        tokens = (_ASCII_TOKEN if ascii_only else _TOKEN).findall(chunk)
+        if chunk.isascii():
+            if chunk.isalnum():
+                term = self._word(chunk)
+                return [term] if term else []
+            if chunk.isidentifier():
+                return self._joined(chunk)
+            tokens = _ASCII_TOKEN.findall(chunk)
+        elif _PAIRED_RUN.fullmatch(chunk):
+            return _pairs(chunk)
+        else:
+            tokens = _TOKEN.findall(chunk)
         if len(tokens) == 1:
             return self._token(tokens[0])
         return [term for token in tokens for term in self._token(token)]
 
     def _token(self, token: str) -> list[str]:
         if not token.isascii() and _PAIRED_RUN.fullmatch(token):
-            return [token] if len(token) == 1 else list(map(str.__add__, token, token[1:]))
+            return _pairs(token)
         if "'" in token:
             token = token.removesuffix("'s")
             if "'" in token and not _IDENTIFIER.search(token) and "-" not in token:
                 return self._apostrophe(token.split("'"))
-        spaced = token.rstrip("+#")
-        for joiner in _JOINED:
-            spaced = spaced.replace(joiner, " ")
-        parts = spaced.split()
-        terms = [term for term in map(self._words.__getitem__, parts) if term]
+        return self._joined(token)
+
+    def _joined(self, token: str) -> list[str]:
+        spaced = token.rstrip("+#").replace("-", " ").replace(".", " ")
+        parts = spaced.replace("_", " ").replace("'", " ").split()
+        terms = [*filter(None, map(self._words.__getitem__, parts))]
         if parts and token != parts[0] and _IDENTIFIER.search(token):
-            return [token[:MAX_TERM], *terms]
+            terms.insert(0, token[:MAX_TERM])
         return terms
 
     def _apostrophe(self, parts: list[str]) -> list[str]:
