@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.pages import room
-from ragchat_retrieval.terms import TermTable, sliced
+from ragchat_retrieval.terms import TermSlices, TermTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -61,6 +61,9 @@ _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_HALF + 1)], np.uint64)
 _NO_KEY = np.array([(1 << 64) - 1], np.uint64)
 """Both halves of what stands for chunks that are too long: no UTF-8 has such bytes."""
 
+_NOTHING = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))
+"""What a count of no texts gives."""
+
 # Odd numbers with bits all over, as multiplicative hashing wants (Knuth 6.4): 2^64 over the golden
 # ratio, and constants of splitmix64.
 _MIX_LOW, _MIX_HIGH, _MIX = (
@@ -72,7 +75,7 @@ def counted(
     texts: Sequence[str],
     plain: Callable[[Sequence[str]], tuple[bytes, Sequence[int]]],
     expand: Callable[[str], Sequence[str]],
-) -> Sequence[Mapping[str, int]]:
+) -> TermSlices:
     """Returns the terms of each text with their counts.
 
     Args:
@@ -84,10 +87,8 @@ def counted(
     """
     chunks = _Chunks(expand, sum(map(len, texts)))
     parts = [chunks.count(*plain(some)) for some in _batches(texts)]
-    if not parts:
-        return []
-    lengths, numbers, counts = map(np.concatenate, zip(*parts, strict=True))
-    return sliced(TermTable(list(chunks.names), numbers, counts), lengths)
+    lengths, numbers, counts = map(np.concatenate, zip(_NOTHING, *parts, strict=True))
+    return TermSlices.of(TermTable.of(list(chunks.names), lengths, numbers, counts))
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -254,7 +254,7 @@ class Analyzer:
     def counts_many(self, texts: Sequence[str]) -> Sequence[Mapping[str, int]]:
         """Returns `counts` of each text, in order; of many, in flat arrays (see `terms`)."""
         if len(texts) < _FEW:
-            return [self.counts(text) for text in texts]
+            return tuple(map(self.counts, texts))
         # Many texts would drive everything else from the cache, and repeat their own chunks anyway.
         many = len(texts) > _MANY
         remembered = self._terms.__getitem__

@@ -169,11 +169,11 @@ def _matrix(
     if all(passage.id in known for passage in passages):
         return np.stack([known[passage.id] for passage in passages])
     counts = analyzer.counts_many([indexed_text(passage) for passage in passages])
-    table, lengths = tabulated(counts)
+    table = tabulated(counts)
     # So many words share columns, which makes few passages a little more alike than they are.
     width = min(max(1, len(table.names)), _MOST_COLUMNS)
     matrix = np.zeros((len(passages), width), dtype=np.float32)
-    rows = np.repeat(np.arange(len(passages)), lengths)
+    rows = np.repeat(np.arange(len(passages)), table.lengths)
     np.add.at(matrix, (rows, table.numbers % width), 1.0 + np.log(table.counts, dtype=np.float32))
     return normalise(matrix)
 

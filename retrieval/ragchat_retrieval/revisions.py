@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,14 +173,17 @@ def with_terms(revisions: Sequence[Revision], analyzer: Analyzer) -> list[Revisi
 
 def _terms(
     revisions: Sequence[Revision], analyzer: Analyzer
-) -> Iterator[tuple[Mapping[str, int], ...]]:
+) -> Iterator[Sequence[Mapping[str, int]]]:
     """Yields each revision's terms, analysed where it came without."""
     missing = [revision for revision in revisions if revision.terms is None]
     texts = [indexed_text(passage) for revision in missing for passage in revision.passages]
-    counts = iter(analyzer.counts_many(texts))
+    counts = analyzer.counts_many(texts)
+    start = 0
     for revision in revisions:
         if revision.terms is None:
-            yield tuple(islice(counts, len(revision.passages)))
+            end = start + len(revision.passages)
+            yield counts[start:end]
+            start = end
         else:
             yield revision.terms
 

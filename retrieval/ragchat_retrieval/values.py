@@ -401,7 +401,7 @@ class Revision:
     vectors: NDArray[np.float32] | None = None
     """float32 [passages, dimension], rows L2-normalised; None for keyword-only."""
 
-    terms: tuple[Mapping[str, int], ...] | None = None
+    terms: Sequence[Mapping[str, int]] | None = None
     """Analysed terms of each passage with their counts."""
 
     fingerprint: str = ""

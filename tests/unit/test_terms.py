@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
-from ragchat_retrieval.terms import TermCounts, tabulated
+from ragchat_retrieval.terms import TermCounts, TermSlices, joined, tabulated
 from ragchat_retrieval.values import Document, Revision
 
 WORDS = st.sampled_from(["cat", "dog", "emu", "fox", "the", "v1.2", "日本語", "x" * 40])
@@ -35,7 +36,8 @@ def test_a_table_says_what_the_mappings_say(texts: list[str]) -> None:
     packed = list(DEFAULT_ANALYZER.counts_many(texts))
     mixed = [dict(counts) if n % 2 else counts for n, counts in enumerate(packed)]
     for terms in (packed, packed[1:], packed[:-1], packed[::-1], packed * 2, mixed):
-        table, lengths = tabulated(terms)
+        table = tabulated(terms)
+        lengths = table.lengths
         assert len(table.numbers) == len(table.counts) == lengths.sum()
         ends = np.cumsum(lengths).tolist()
         for counts, end, length in zip(terms, ends, lengths.tolist(), strict=True):
@@ -47,8 +49,31 @@ def test_a_table_says_what_the_mappings_say(texts: list[str]) -> None:
 def test_a_whole_analysis_is_handed_on_as_it_is() -> None:
     terms = DEFAULT_ANALYZER.counts_many(["one cat", "", "two cats"] * 100)
     assert isinstance(terms[0], TermCounts)
-    assert tabulated(terms)[0] is terms[0].table
-    assert len(tabulated(terms[:1])[0].names) < len(terms[0].table.names)
+    assert tabulated(terms) is terms[0].table
+    assert len(tabulated(terms[:1]).names) < len(terms[0].table.names)
+
+
+def test_what_neighbours_in_a_table_have_is_joined_there() -> None:
+    """A write takes the arrays of its analysis, whichever passages its revisions have."""
+    terms = DEFAULT_ANALYZER.counts_many([f"word{n} cat" for n in range(100)])
+    whole = joined([terms[:1], (), terms[1:1], terms[1:60], terms[60:]])
+    assert tabulated(whole) is tabulated(terms)
+    part = joined([terms[3:5], terms[5:9]])
+    assert isinstance(part, TermSlices)
+    assert list(part) == list(terms)[3:9]
+    for parts in ([terms[3:5], terms[6:9]], [terms[:5], [{"dog": 1}]], [terms, terms], []):
+        assert list(joined(parts)) == [counts for some in parts for counts in some]
+
+
+def test_slices_are_a_sequence() -> None:
+    terms = DEFAULT_ANALYZER.counts_many(["one cat", "", "two cats"] * 100)
+    expected = list(terms)
+    assert terms[-1] == expected[-1] == {"two": 1, "cat": 1}
+    for part in (slice(1, 5), slice(-7, None), slice(9, 3), slice(None, None, -2)):
+        assert list(terms[part]) == expected[part]
+    assert repr(terms[1:2]) == "({},)"
+    with pytest.raises(IndexError):
+        terms[2:5][3]
 
 
 def test_more_texts_than_are_counted_together_keep_their_own_terms() -> None:

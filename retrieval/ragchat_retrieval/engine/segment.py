@@ -171,9 +171,9 @@ def _postings(batch: Batch, vocabulary: Vocabulary) -> Postings:
     terms = batch.terms
     if isinstance(terms, Postings):
         return terms
-    table, lengths = tabulated(terms)
+    table = tabulated(terms)
     ids = vocabulary.assign(table.names)
-    return Postings(lengths, ids[table.numbers], table.counts)
+    return Postings(table.lengths, ids[table.numbers], table.counts)
 
 
 def _packed(

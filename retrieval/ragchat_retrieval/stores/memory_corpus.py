@@ -21,6 +21,7 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.stores.archive import Archive, Archivist
 from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.questions import Nearby
+from ragchat_retrieval.terms import joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -231,14 +232,12 @@ def remove_documents(corpus: Corpus, entries: Collection[PackedDocument]) -> int
 
 def _batch(first_key: int, revisions: Sequence[Revision]) -> Batch:
     passages: list[Passage] = []
-    terms: list[Mapping[str, int]] = []
     vectors: list[NDArray[np.float32]] = []
     has_vector: list[bool] = []
     dimension = next((r.vectors.shape[1] for r in revisions if r.vectors is not None), None)
     for revision in revisions:
         size = len(revision.passages)
         passages += revision.passages
-        terms += revision.terms or ()
         has_vector += [revision.vectors is not None] * size
         if revision.vectors is not None:
             vectors.append(revision.vectors)
@@ -247,7 +246,7 @@ def _batch(first_key: int, revisions: Sequence[Revision]) -> Batch:
     return Batch.of_passages(
         np.arange(first_key, first_key + len(passages)),
         passages,
-        terms,
+        joined(revision.terms or () for revision in revisions),
         vectors=np.concatenate(vectors) if vectors else None,
         has_vector=np.array(has_vector, np.bool_),
     )

@@ -14,7 +14,7 @@ from ragchat_retrieval.filters import fields_of
 from ragchat_retrieval.metadata import decode, encode
 from ragchat_retrieval.stores.labels import Labels, MetadataMemo, inherit, own_labels
 from ragchat_retrieval.stores.postgres.predicate import shadow
-from ragchat_retrieval.terms import tabulated
+from ragchat_retrieval.terms import joined, tabulated
 from ragchat_retrieval.values import Document, Lines, Passage, Span
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ def build(revisions: Sequence[Revision], *, first_document: int, first_passage: 
         first_document: Key of the first document; the others follow.
         first_passage: Key of the first passage.
     """
-    terms = [counts for revision in revisions for counts in revision.terms or ()]
-    table, distinct = tabulated(terms)
-    owners = np.repeat(np.arange(len(terms)), distinct)
-    lengths = np.bincount(owners, table.counts, len(terms)).astype(np.int64)
+    table = tabulated(joined(revision.terms or () for revision in revisions))
+    distinct = table.lengths
+    owners = np.repeat(np.arange(len(distinct)), distinct)
+    lengths = np.bincount(owners, table.counts, len(distinct)).astype(np.int64)
     vectors, with_vector = _matrix(revisions, first_passage)
     documents: list[Row] = []
     passages: list[Row] = []

@@ -15,7 +15,7 @@ from ragchat_retrieval.metadata import MetadataTexts
 from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.rows import Owner, encoded_terms, insert_rows, passage_rows
 from ragchat_retrieval.stores.sqlite.schema import batches
-from ragchat_retrieval.terms import tabulated
+from ragchat_retrieval.terms import joined, tabulated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def _intern_terms(
     connection: sqlite3.Connection, corpus: int, revisions: Sequence[Revision]
 ) -> tuple[Postings, dict[str, int]]:
     """Returns the terms as flat arrays of ids, and the ids of terms that are new, now stored."""
-    table, lengths = tabulated([counts for r in revisions for counts in r.terms or ()])
+    table = tabulated(joined(revision.terms or () for revision in revisions))
     distinct = table.names
     known: dict[str, int] = {}
     (fresh,) = connection.execute(
@@ -85,7 +85,7 @@ def _intern_terms(
     insert_rows(connection, "terms", 3, zip(repeat(corpus), new.keys(), new.values()))
     known |= new
     ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
-    return Postings(lengths, ids.take(table.numbers), table.counts), new
+    return Postings(table.lengths, ids.take(table.numbers), table.counts), new
 
 
 def _insert_texts(
