@@ -79,6 +79,8 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
     """Read-only; see `ragchat_retrieval.metadata` for what values may be."""
 
+    _digest: str = field(default="", init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
             raise InvalidDocumentID(f"must be a string, not {type(self.id).__name__}")
@@ -94,7 +96,10 @@ class Document:
     @property
     def digest(self) -> str:
         """SHA-256 of the text, in hex."""
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+        if not self._digest:  # a long text takes a while, and several ask on its way into a store
+            data = self.text.encode("utf-8", "surrogatepass")
+            object.__setattr__(self, "_digest", hashlib.sha256(data).hexdigest())
+        return self._digest
 
     @classmethod
     def from_reader(

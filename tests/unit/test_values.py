@@ -114,6 +114,16 @@ def test_a_digest_is_the_sha256_of_the_text(text):
     assert Document("d", text).digest == hashlib.sha256(text.encode()).hexdigest()
 
 
+def test_a_digest_once_asked_for_is_that_documents_alone():
+    asked, fresh = Document("d", "old"), Document("d", "old")
+    assert asked.digest is asked.digest
+    assert asked == fresh
+    assert hash(asked) == hash(fresh)
+    assert repr(asked) == repr(fresh)
+    assert copy.copy(asked).digest == asked.digest
+    assert dataclasses.replace(asked, text="new").digest == Document("d", "new").digest
+
+
 def test_a_lone_surrogate_has_a_digest_and_is_left_to_the_check_at_the_write():
     assert Document("d", "\ud800").digest != Document("d", "\ud801").digest
     assert Passage("\ud800").id != Passage("\ud801").id
