@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -215,11 +216,17 @@ def test_a_mask_of_an_older_state_is_not_touched_by_writes() -> None:
     assert np.array_equal(mask.flags, [True])
 
 
-@given(st.lists(st.lists(st.sampled_from(["a", "b", "2024-01-01", "", 1, True]), max_size=40)))
+ALIKE = (["a", "b", "2024-01-01", ""], [True, False], [0, 1, 2**53], [0.0, -0.0, 1.0])
+WRITE = st.one_of(
+    *(st.lists(st.sampled_from(some), max_size=40) for some in (*ALIKE, [*chain(*ALIKE), None]))
+)
+
+
+@given(st.lists(WRITE))
 def test_values_encoded_together_have_the_codes_of_values_one_by_one(
     writes: list[list[object]],
 ) -> None:
-    """Whether all of a write are strings, as ids are, or not."""
+    """Whether all of a write are of one type, as ids are, or not."""
     together, alone = columns_module.Values(), columns_module.Values()
     for write in writes:
         codes = [code for value in write for code in alone.encode([value])]

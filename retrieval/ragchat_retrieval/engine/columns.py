@@ -31,6 +31,9 @@ _CACHED_ANSWERS = 64
 _FEW = 16
 """Values up to which each is encoded by itself."""
 
+_SIMPLE = frozenset({str, bool, int, float})
+"""Types whose equal values have one code."""
+
 _CONTAINER = ("container",)
 _COMPARED: dict[Op, Callable[[Any, Any], Any]] = {
     Op.GT: np.greater,
@@ -85,12 +88,17 @@ class Values:
     def encode(self, values: Sequence[object]) -> list[int]:
         """Returns the codes of values, giving new codes to new ones. For the writer only."""
         values_of, codes = self._loaded()
-        if len(values) > _FEW and {str}.issuperset(map(type, values)):  # as ids and labels are
-            new = [value for value in dict.fromkeys(values) if value not in codes]
-            first = len(values_of)
-            values_of += new
-            codes.update(zip(new, range(first, first + len(new)), strict=True))
-            return [codes[value] for value in values]
+        if len(values) > _FEW and len(kinds := {*map(type, values)}) == 1 and kinds <= _SIMPLE:
+            distinct = [*dict.fromkeys(values)]
+            if kinds == {str}:  # as ids and labels are
+                new = [value for value in distinct if value not in codes]
+                first = len(values_of)
+                values_of += new
+                codes.update(zip(new, range(first, first + len(new)), strict=True))
+                return [codes[value] for value in values]
+            if len(distinct) < len(values):
+                known = dict(zip(distinct, self.encode(distinct), strict=True))
+                return [known[value] for value in values]
         result = []
         for value in values:
             key = _identity(value)
