@@ -96,7 +96,7 @@ def _all_texts(document: Document, passages: Iterable[Passage]) -> list[str]:
     for p in passages:
         text = "" if p.text == document.text else p.text  # as in a document of one passage
         texts += (p.id, p.document_id, text, p.title or "", p.source or "", *p.headings)
-        if p.metadata is not document.metadata:
+        if p.metadata != document.metadata:
             texts += _inside(p.metadata)
     return texts
 
