@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragchat.errors import EmptyExpansion, InvalidExpansion
-from ragchat.json_search import first_json
+from ragchat.json_search import first_json, first_object
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.replies import distinct, lines, texts_in
 from ragchat_retrieval.errors import InvalidSetting
@@ -73,9 +73,10 @@ class MultiQueryExpander:
 def wordings(reply: str) -> list[str]:
     """Returns the wordings that a reply lists: as JSON, else one per line."""
     listed = first_json(reply)
-    if isinstance(listed, dict):
-        listed = next((value for value in listed.values() if isinstance(value, list)), None)
     found = list(texts_in(listed)) if isinstance(listed, list) else []
+    if not found:
+        lists = (value for value in first_object(reply).values() if isinstance(value, list))
+        found = list(texts_in(next(lists, ())))
     return found or lines(reply)
 
 

@@ -17,6 +17,7 @@ JSONValue: TypeAlias = Any
 
 _LONGEST_INTEGER = 400
 _OPENING = re.compile(r"[{\[]")
+_OBJECT = re.compile(r"\{")
 _TOKEN = re.compile(
     r"""[\x20\t\r\n]*+(?:
         (?P<string>"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")
@@ -52,7 +53,7 @@ def find_json(text: str) -> str | None:
     Fences and prose around it are ignored. A broken value is never repaired: the search goes on
     with the outermost complete value inside it, then behind it.
     """
-    return _plain(text) or _searched(text)
+    return _plain(text, _OPENING) or _searched(text, _OPENING)
 
 
 def first_json(
@@ -71,12 +72,23 @@ def first_json(
     return json.loads(found, object_pairs_hook=pairs, parse_int=_integer)
 
 
-def _plain(text: str) -> str | None:
+def first_object(text: str) -> dict[str, JSONValue]:
+    """Returns the first complete JSON object in `text`, decoded; an empty one without any.
+
+    Lists are passed over, so that a model may cite ``[1]`` in what it says before, and so is a list
+    around the object.
+    """
+    found = _plain(text, _OBJECT) or _searched(text, _OBJECT)
+    decoded: dict[str, JSONValue] = json.loads(found or "{}", parse_int=_integer)
+    return decoded
+
+
+def _plain(text: str, begins: re.Pattern[str]) -> str | None:
     """Returns the first value if it is complete and cannot be too deep, else None.
 
     That is the usual reply, and the decoder reads it ten times as fast as `_searched`.
     """
-    opening = _OPENING.search(text)
+    opening = begins.search(text)
     if opening is None or text.count("{") + text.count("[") > MAX_DEPTH:
         return None
     try:
@@ -86,15 +98,15 @@ def _plain(text: str) -> str | None:
     return text[opening.start() : end]
 
 
-def _searched(text: str) -> str | None:
+def _searched(text: str, begins: re.Pattern[str]) -> str | None:
     position = 0
-    while opening := _OPENING.search(text, position):
+    while opening := begins.search(text, position):
         reader = _Reader(opening.start())
         while (token := _TOKEN.match(text, reader.position)) and reader.take(token):
             pass
-        if reader.complete:
-            start, end = reader.complete[0]
-            return text[start:end]
+        for start, end in reader.complete:
+            if begins.match(text, start):
+                return text[start:end]
         # Brackets that are still open share the fault, so none of them needs a second look.
         position = max(reader.position, opening.end())
     return None

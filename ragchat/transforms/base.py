@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragchat.conversation import ConversationQuery
 from ragchat.errors import EmptyModelOutput, MissingModelOutput
-from ragchat.json_search import first_json
+from ragchat.json_search import first_object
 from ragchat.replies import clean_text
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.text import clean_query
@@ -49,8 +49,7 @@ async def ask_for_query(model: ChatModel, prompt: str) -> str:
             without that text, or broken.
     """
     reply = await model.complete(prompt, schema=QUERY_SCHEMA)
-    answer = first_json(reply)
-    given = answer if isinstance(answer, dict) else {}
+    given = first_object(reply)
     if isinstance(text := given.get("query"), str):
         return bare(text, model)
     if not _JSON.match(clean_text(reply)):

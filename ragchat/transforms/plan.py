@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragchat.conversation import ConversationQuery, shown_history
 from ragchat.errors import MissingModelOutput
-from ragchat.json_search import first_json
+from ragchat.json_search import first_object
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
 from ragchat.replies import distinct, lines, texts_in
 from ragchat.transforms.base import bare
@@ -93,8 +93,7 @@ class QueryPlanner:
 
 def _fields(reply: str) -> Mapping[str, object]:
     """Reads a reply: a JSON object, else lines such as ``query: …``; empty if it is neither."""
-    answer = first_json(reply)
-    return answer if isinstance(answer, dict) else _labelled(reply.splitlines())
+    return first_object(reply) or _labelled(reply.splitlines())
 
 
 def _labelled(written: Iterable[str]) -> dict[str, object]:

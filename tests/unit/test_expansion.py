@@ -124,6 +124,18 @@ async def test_the_question_is_in_the_prompt_once_and_as_data():
     assert set(double.calls[0]) == {"model", "messages"}
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '[3] wordings: {"queries": ["one", "two"]}',
+        '["one", "two"]',
+        '{"n": 2, "q": ["one", "two"]}',
+    ],
+)
+def test_a_list_is_found_behind_other_brackets(reply):
+    assert wordings(reply) == ["one", "two"]
+
+
 @given(st.text())
 def test_any_reply_gives_a_list_of_texts(reply):
     assert all(isinstance(text, str) for text in wordings(reply))

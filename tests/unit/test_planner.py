@@ -93,6 +93,8 @@ async def test_anything_but_a_clear_no_retrieves(unclear):
     [
         f"Here is the plan:\n```json\n{json.dumps(PLAN, indent=2)}\n```\nI kept the colour.",
         f"<think>the blue one, then. {{}}</think>\n{json.dumps(PLAN)}",
+        f"As the answer [1] says: {json.dumps(PLAN)} [2]",
+        json.dumps([PLAN]),
         json.dumps({**PLAN, "query": f'Rewritten query: "{QUESTION}"'}),
         json.dumps({**PLAN, "variants": ["", " ", QUESTION.upper(), *VARIANTS, VARIANTS[0]]}),
         json.dumps({**PLAN, "variants": [{"query": text} for text in VARIANTS]}),

@@ -16,12 +16,15 @@ from ragchat.errors import (
     TruncatedModelOutput,
 )
 from ragchat.json_search import (
+    _OBJECT,
+    _OPENING,
     MAX_DEPTH,
     _plain,
     _Reader,
     _searched,
     find_json,
     first_json,
+    first_object,
 )
 from ragchat.replies import clean_text, lines, reply_text, strip_reasoning
 from ragchat.testing import as_object
@@ -198,6 +201,24 @@ def test_the_first_complete_json_value_is_found_and_never_repaired(text, value):
     assert first_json(text) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('As in [1]: {"a": 1} [2]', {"a": 1}),
+        ('[{"a": 1}, {"b": 2}]', {"a": 1}),
+        ('{"a": [{"b": 2}]}', {"a": [{"b": 2}]}),
+        ('{"broken": [1, {"b": 2}, x} {"c": 3}', {"b": 2}),
+        ('{"cut": [1, 2], "more": ', {}),
+        ('{"cut": [1, 2], "more": x, {"d": 4}', {"d": 4}),
+        ("[1, 2]", {}),
+        ("[" * 100_000, {}),
+        ("none", {}),
+    ],
+)
+def test_the_first_object_is_found_behind_lists_and_inside_of_one(text, value):
+    assert first_object(text) == value
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -254,8 +275,9 @@ def test_what_is_found_is_the_value_of_a_slow_reference(text):
     ).map("".join)
 )
 def test_the_quick_way_to_a_value_gives_what_the_thorough_one_does(text):
-    quick = _plain(text)
-    assert quick is None or quick == _searched(text)
+    for begins in (_OPENING, _OBJECT):
+        quick = _plain(text, begins)
+        assert quick is None or quick == _searched(text, begins)
 
 
 @pytest.mark.parametrize("piece", ['["', "[", '{"a":', "[1,", '["\\"', '[" ', "{[", '"[', "]["])
@@ -267,7 +289,8 @@ def test_no_input_takes_more_than_linear_work(piece, monkeypatch):
     )
     text = piece * 2000
     find_json(text)
-    assert sum(taken) <= 4 * len(text)
+    first_object(text)
+    assert sum(taken) <= 8 * len(text)
 
 
 def test_nesting_and_numbers_without_end_do_no_harm():

@@ -87,6 +87,8 @@ async def test_filter_scope_limit_and_context_survive(name):
         "PX-9 valve",
         '{"query": "PX-9 valve"}',
         'Sure:\n```json\n{"query": "PX-9 valve"}\n```\nI replaced the pronoun.',
+        'From [1] and [2, 3]: {"query": "PX-9 valve"}',
+        '[{"query": "PX-9 valve"}]',
         '<think>the second</think>\nRewritten query: "PX-9 valve"',
         {"choices": [{"message": {"content": [{"type": "text", "text": "PX-9 valve"}]}}]},
     ],
