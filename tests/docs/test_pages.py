@@ -240,6 +240,19 @@ def test_a_command_that_does_not_exist_is_noticed(command, problem):
     assert problems[0] == problem
 
 
+def test_the_page_of_the_command_line_has_every_command_and_every_variable():
+    """What is read of the environment stands there, in full."""
+    page = (ROOT / "docs/command-line.md").read_text("utf-8")
+    for name in typer.main.get_command(app).commands:
+        assert re.search(rf"^\|.*`{name}\b.*\|$", page, re.MULTILINE), name
+    sources = [*(ROOT / "ragchat").rglob("*.py"), *(ROOT / "retrieval").rglob("*.py")]
+    read = r"\b(?:RAGCHAT|OPENSEARCH|QDRANT|OPENAI|OTEL)_[A-Z_]*[A-Z]\b"
+    variables = {
+        found for source in sources for found in re.findall(read, source.read_text("utf-8"))
+    }
+    assert sorted(name for name in variables if f"`{name}`" not in page) == []
+
+
 async def test_a_block_that_prints_something_else_is_noticed(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n", "utf-8")
