@@ -219,6 +219,8 @@ def test_lists_ranges_and_the_three_kinds_of_brackets_are_markers():
         "[Doc 1]",
         "[^2]",
         "¹",
+        "[¹]",
+        "[①]",
         "[]",
         "[1.0]",
         "[-1]",
@@ -238,7 +240,16 @@ def test_other_ways_to_point_at_a_source_are_text(text: str):
 
 @pytest.mark.parametrize(
     "text",
-    ["【4:0†file.pdf】", "【4†source】", "[4:0†f]", "【source†L1-L2】", "【4:0】", "［4:1†x］"],
+    [
+        "【4:0†file.pdf】",
+        "【4†source】",
+        "[4:0†f]",
+        "【source†L1-L2】",
+        "【4:0】",
+        "［4:1†x］",
+        "[4†source]",
+        "［4†x］",
+    ],
 )
 def test_markers_of_other_systems_are_foreign(text: str):
     (marker,) = scan(f"so {text}.")
