@@ -70,9 +70,6 @@ class IngestReport:
     too_long: int = 0
     """Passages longer than the embedder's window; their end is invisible to the vector lane."""
 
-    too_long_in: tuple[str, ...] = ()
-    """Ids of the first documents with such passages, at most 10."""
-
     blank: int = 0
     """Documents that gave no passages, because there is no text in them; they are not stored."""
 
@@ -81,6 +78,9 @@ class IngestReport:
 
     pages_without_text: int = 0
     """Pages of documents in which no text was found, such as scans."""
+
+    too_long_in: tuple[str, ...] = ()
+    """Ids of the first documents with passages that are `too_long`, at most 10."""
 
     @classmethod
     def of(cls, revisions: Sequence[Revision]) -> IngestReport:
@@ -96,10 +96,10 @@ class IngestReport:
             deleted=self.deleted + other.deleted,
             errors=self.errors + other.errors,
             too_long=self.too_long + other.too_long,
-            too_long_in=named(self.too_long_in + other.too_long_in),
             blank=self.blank + other.blank,
             duplicates=self.duplicates + other.duplicates,
             pages_without_text=self.pages_without_text + other.pages_without_text,
+            too_long_in=named(self.too_long_in + other.too_long_in),
         )
 
 
