@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra, StoreClosed, StoreReadOnly
-from ragchat_retrieval.ports import Capabilities, Hit, StoreCounts, TermCounts
-from ragchat_retrieval.stores.answers import query_vector
+from ragchat_retrieval.ports import Capabilities, StoreCounts
 from ragchat_retrieval.stores.checks import check_write, checked_name
 from ragchat_retrieval.stores.postgres import layout, reading
-from ragchat_retrieval.stores.postgres.keyword import KeywordQuery, TermStatistics
+from ragchat_retrieval.stores.postgres.keyword import TermStatistics
+from ragchat_retrieval.stores.postgres.lanes import PostgresLanes, Reading
 from ragchat_retrieval.stores.postgres.layout import NAME, Tables
-from ragchat_retrieval.stores.postgres.semantic import VectorQuery
 from ragchat_retrieval.stores.postgres.state import first_revision, read_state
 from ragchat_retrieval.stores.postgres.writing import Writing, compute
 from ragchat_retrieval.text import is_storable
-from ragchat_retrieval.vectors import check_query_vector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ports import Identity
     from ragchat_retrieval.stores.postgres.layout import Catalog
     from ragchat_retrieval.stores.postgres.sessions import Session, Transactions
-    from ragchat_retrieval.stores.postgres.state import CorpusState
     from ragchat_retrieval.values import Document, Passage, Revision
 
 T = TypeVar("T")
@@ -38,8 +35,8 @@ T = TypeVar("T")
 EXACT_UP_TO: Final = 10_000
 """Vectors that are compared one by one in a few milliseconds (measured at 384 dimensions)."""
 
-_MOST: Final = 2**31 - 1
-"""Largest limit that is passed on."""
+_LONGEST: Final = (2**31 - 1) // 1000
+"""Seconds that a timeout must stay below: the server keeps milliseconds in 31 bits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,17 +54,7 @@ class _Shared:
     closed: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reading:
-    """A corpus that exists, in a transaction that sees one state of it."""
-
-    session: Session
-    catalog: Catalog
-    tables: Tables
-    state: CorpusState
-
-
-class PostgresStore:
+class PostgresStore(PostgresLanes):
     """Keeps documents, postings and vectors in PostgreSQL with pgvector.
 
     Implements `ragchat_retrieval.ports.Store`, whose docstrings say what the methods promise. The
@@ -115,7 +102,7 @@ class PostgresStore:
         from ragchat_retrieval.stores.postgres import sessions  # noqa: PLC0415 - needs the extra
 
         layout.check_schema(schema)
-        if not 0 < timeout < _MOST // 1000:
+        if not 0 < timeout < _LONGEST:
             raise InvalidSetting("timeout", "must be a positive number of seconds")
         if connections < 1:
             raise InvalidSetting("connections", "must be at least 1")
@@ -263,7 +250,7 @@ class PostgresStore:
         """Returns the vectors of the known ones that have one, float32 [dimension]."""
         ids = reading.storable(passage_ids)
 
-        async def work(r: _Reading) -> dict[str, NDArray[np.float32]]:
+        async def work(r: Reading) -> dict[str, NDArray[np.float32]]:
             if not r.state.vectors:
                 return {}
             known, matrix = await reading.vectors(r.session, r.catalog, r.tables, ids, scope)
@@ -291,7 +278,7 @@ class PostgresStore:
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""
 
-        async def work(r: _Reading) -> StoreCounts:
+        async def work(r: Reading) -> StoreCounts:
             state = r.state
             if not scope:
                 return StoreCounts(state.documents, state.passages, state.vectors)
@@ -299,92 +286,6 @@ class PostgresStore:
             return await reading.counts(r.session, r.tables, scope, has_vectors=has_vectors)
 
         return await self._read(work, StoreCounts(0, 0, 0))
-
-    # --- searching ---
-
-    async def search_text(
-        self,
-        terms: Mapping[str, float],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> Sequence[Hit]:
-        """Returns the best passages by BM25 over analysed, weighted terms."""
-        weights = dict(terms)
-
-        async def work(r: _Reading) -> list[Hit]:
-            query = await self._keyword_query(r, weights) if limit > 0 else None
-            if query is None:
-                return []
-            return await query.search(r.session, r.tables, min(limit, _MOST), (filter, scope))
-
-        return await self._read(work, [])
-
-    async def score_text(
-        self, terms: Mapping[str, float], passage_ids: Sequence[str], *, scope: Filter
-    ) -> Mapping[str, float]:
-        """Returns the BM25 scores of given passages; 0.0 without a common term."""
-        weights, ids = dict(terms), reading.storable(passage_ids)
-
-        async def work(r: _Reading) -> dict[str, float]:
-            query = await self._keyword_query(r, weights) or KeywordQuery((), (), 1.0)
-            return await query.score(r.session, r.tables, ids, scope)
-
-        return await self._read(work, {})
-
-    async def term_counts(self, terms: Collection[str]) -> TermCounts:
-        """Returns how common terms are in the corpus."""
-        wanted, statistics = reading.storable(terms), self._shared.statistics
-
-        async def work(r: _Reading) -> TermCounts:
-            known = await statistics.look_up(r.session, r.tables, r.state, wanted)
-            return TermCounts(r.state.passages, {t: held for t, (_, held) in known.items()})
-
-        return await self._read(work, TermCounts(0, {}))
-
-    async def search_vector(
-        self,
-        vector: NDArray[np.float32],
-        limit: int,
-        *,
-        filter: Filter,
-        scope: Filter,
-    ) -> Sequence[Hit]:
-        """Returns the best passages by cosine similarity with a normalised vector.
-
-        Raises:
-            InvalidVector: The vector is non-finite, zero or of another length than the corpus's.
-        """
-        query = query_vector(vector)
-
-        async def work(r: _Reading) -> list[Hit]:
-            check_query_vector(query, r.state.dimension)
-            if limit <= 0 or not r.state.vectors:
-                return []
-            return await self._vector_query(r, query).search(min(limit, _MOST), (filter, scope))
-
-        return await self._read(work, [], otherwise=lambda: check_query_vector(query, None))
-
-    async def score_vector(
-        self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
-    ) -> Mapping[str, float]:
-        """Returns the cosine similarities of those given passages that have a vector.
-
-        Raises:
-            InvalidVector: As `search_vector`.
-        """
-        query, ids = query_vector(vector), reading.storable(passage_ids)
-
-        async def work(r: _Reading) -> dict[str, float]:
-            check_query_vector(query, r.state.dimension)
-            if not r.state.vectors:
-                return {}
-            known, matrix = await reading.vectors(r.session, r.catalog, r.tables, ids, scope)
-            scores = self._vector_query(r, query).scores(matrix) if known else ()
-            return dict(zip(known, map(float, scores), strict=True))
-
-        return await self._read(work, {}, otherwise=lambda: check_query_vector(query, None))
 
     # --- closing ---
 
@@ -395,20 +296,17 @@ class PostgresStore:
 
     # --- inside ---
 
-    async def _keyword_query(
-        self, r: _Reading, weights: Mapping[str, float]
-    ) -> KeywordQuery | None:
-        statistics = self._shared.statistics
-        return await KeywordQuery.of(r.session, r.tables, r.state, weights, statistics)
+    @property
+    def _statistics(self) -> TermStatistics:
+        return self._shared.statistics
 
-    def _vector_query(self, r: _Reading, vector: NDArray[np.float32]) -> VectorQuery:
-        return VectorQuery(
-            r.session, r.catalog, r.tables, r.state, vector, self._shared.exact_up_to
-        )
+    @property
+    def _exact_up_to(self) -> int:
+        return self._shared.exact_up_to
 
     async def _read(
         self,
-        work: Callable[[_Reading], Awaitable[T]],
+        work: Callable[[Reading], Awaitable[T]],
         absent: T,
         *,
         otherwise: Callable[[], object] = lambda: None,
@@ -426,7 +324,7 @@ class PostgresStore:
                 # Installed since the catalog was read.
                 self._shared.catalog = None
                 catalog = await self._catalog(session) or catalog
-            return await work(_Reading(session, catalog, Tables(schema, state.key), state))
+            return await work(Reading(session, catalog, Tables(schema, state.key), state))
 
         return await self._transaction(inside, write=False)
 
