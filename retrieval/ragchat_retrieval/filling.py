@@ -50,23 +50,14 @@ async def fill_vectors(
     given = 0
     for start in range(0, len(ids), BATCH_DOCUMENTS):
         some = ids[start : start + BATCH_DOCUMENTS]
-        given += await _filled_at_last(store, embedder, analyzer, identity, some)
+        filled = None
+        while filled is None:
+            with suppress(DocumentChanged):  # others write as well; what they wrote is read again
+                filled = await _filled(store, embedder, analyzer, identity, some)
+        given += filled
         on_progress(min(1.0, (start + BATCH_DOCUMENTS) / len(ids)))
     on_progress(1.0)
     return given
-
-
-async def _filled_at_last(
-    store: Store,
-    embedder: Embedder,
-    analyzer: Analyzer,
-    identity: Identity,
-    document_ids: Sequence[str],
-) -> int:
-    """Gives vectors to some documents, as they are when nobody writes them meanwhile."""
-    while True:
-        with suppress(DocumentChanged):  # others write as well; it is read again
-            return await _filled(store, embedder, analyzer, identity, document_ids)
 
 
 async def _filled(
