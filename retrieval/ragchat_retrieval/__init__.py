@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         recommended_profile,
     )
     from ragchat_retrieval.clustering import cluster
+    from ragchat_retrieval.combining import fallback, federate
     from ragchat_retrieval.context import format_context
     from ragchat_retrieval.description import IndexDescription
     from ragchat_retrieval.diversity import mmr
@@ -129,7 +130,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.metadata import Metadata
     from ragchat_retrieval.migration import MigrationReport, migrate_index, swap_indexes
     from ragchat_retrieval.opening import in_memory, open_index, quickstart
-    from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
+    from ragchat_retrieval.pipeline import RetrievalPipeline
     from ragchat_retrieval.policy import Policy, StagePolicy
     from ragchat_retrieval.ports import (
         AsyncSplitter,
@@ -366,6 +367,7 @@ _HOMES = {
         "recommended_profile",
     ),
     "ragchat_retrieval.clustering": ("cluster",),
+    "ragchat_retrieval.combining": ("fallback", "federate"),
     "ragchat_retrieval.context": ("format_context",),
     "ragchat_retrieval.diversity": ("mmr",),
     "ragchat_retrieval.description": ("IndexDescription",),
@@ -466,7 +468,7 @@ _HOMES = {
     "ragchat_retrieval.metadata": ("Metadata",),
     "ragchat_retrieval.migration": ("MigrationReport", "migrate_index", "swap_indexes"),
     "ragchat_retrieval.opening": ("in_memory", "open_index", "quickstart"),
-    "ragchat_retrieval.pipeline": ("RetrievalPipeline", "fallback", "federate"),
+    "ragchat_retrieval.pipeline": ("RetrievalPipeline",),
     "ragchat_retrieval.policy": ("Policy", "StagePolicy"),
     "ragchat_retrieval.ports": (
         "AsyncSplitter",

@@ -15,6 +15,7 @@ from ragchat_retrieval.values import Candidate, Query, SearchResult
 
 if TYPE_CHECKING:
     from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Passage
 
 AnyRetriever: TypeAlias = Callable[[Query], Awaitable[Sequence[Candidate]] | Sequence[Candidate]]
@@ -49,6 +50,11 @@ def candidates_of(result: object, query: Query) -> list[Candidate]:
         if bounds and not bounds.matches_passage(candidate.passage):
             raise ScopeViolation(candidate.passage.id)
     return list(result)
+
+
+def degraded_of(result: object) -> tuple[Degradation, ...]:
+    """Returns what a retriever says was left out; a bare sequence of candidates says nothing."""
+    return result.degraded if isinstance(result, SearchResult) else ()
 
 
 def may_return(retriever: object, passage: Passage, bounds: Filter) -> bool:

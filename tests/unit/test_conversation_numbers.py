@@ -16,9 +16,10 @@ from ragchat.citations import CitationLedger, Citations
 from ragchat.errors import ContextBudgetExceeded, InvalidAugmentation
 from ragchat.prepare import Preparer
 from ragchat_retrieval.caching import cached
+from ragchat_retrieval.combining import fallback, federate
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
+from ragchat_retrieval.pipeline import RetrievalPipeline
 from ragchat_retrieval.values import Candidate, Document, Passage
 
 A, B, C, D = (

@@ -7,10 +7,11 @@ import pytest
 
 from ragchat_retrieval import RRF, Candidate, Document, Passage, Query, Rerank, Weighted, in_memory
 from ragchat_retrieval.chunking import ParagraphSplitter, WholeText
+from ragchat_retrieval.combining import federate
 from ragchat_retrieval.errors import InvalidRun, InvalidSetting, MalformedRanking
 from ragchat_retrieval.evaluation import Evaluation, Topic, evaluate, evaluate_run
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.pipeline import RetrievalPipeline, federate
+from ragchat_retrieval.pipeline import RetrievalPipeline
 from ragchat_retrieval.policy import Policy
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "juniper"]

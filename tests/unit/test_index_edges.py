@@ -10,6 +10,7 @@ import pytest
 
 from ragchat_retrieval import opening, ranking, searching
 from ragchat_retrieval.chunking import HeadingSplitter, ParagraphSplitter, WholeText
+from ragchat_retrieval.combining import fallback
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import (
     DeadlineExceeded,
@@ -26,7 +27,6 @@ from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer
 from ragchat_retrieval.opening import open_index
-from ragchat_retrieval.pipeline import fallback
 from ragchat_retrieval.policy import Policy, StagePolicy, current_run
 from ragchat_retrieval.ports import Capabilities
 from ragchat_retrieval.stores.memory import MemoryStore

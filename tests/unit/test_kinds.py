@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragchat_retrieval.chunking import TextSplitter
+from ragchat_retrieval.combining import fallback, federate
 from ragchat_retrieval.embedders import CachedEmbedder, HashingEmbedder
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.evaluation import evaluate
@@ -16,7 +17,7 @@ from ragchat_retrieval.ingest import ingest_directory, records
 from ragchat_retrieval.migration import migrate_index, swap_indexes
 from ragchat_retrieval.opening import open_index
 from ragchat_retrieval.options import SearchOptions
-from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
+from ragchat_retrieval.pipeline import RetrievalPipeline
 from ragchat_retrieval.policy import Policy, StagePolicy
 from ragchat_retrieval.rerank import Rerank
 from ragchat_retrieval.stores.memory import MemoryStore

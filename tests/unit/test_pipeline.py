@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from ragchat_retrieval.chunking import WholeText
+from ragchat_retrieval.combining import fallback, federate
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import (
     InvalidCandidates,
@@ -17,7 +18,7 @@ from ragchat_retrieval.errors import (
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.pipeline import RetrievalPipeline, fallback, federate
+from ragchat_retrieval.pipeline import RetrievalPipeline
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.rerank import Rerank
 from ragchat_retrieval.stores.memory import MemoryStore
