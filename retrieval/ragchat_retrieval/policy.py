@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -41,6 +42,8 @@ hangs, or three by 10 of 30 seconds, would leave no time to search and to write 
 
 _log = logging.getLogger("ragchat")
 _current: ContextVar[Run | None] = ContextVar("ragchat_run", default=None)
+_ends: ContextVar[float] = ContextVar("ragchat_ends", default=math.inf)
+"""When the stage around the work here is given up, by the clock of `time.monotonic`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +299,7 @@ async def bounded(
     if seconds is None:
         return await work()
     scope = asyncio.timeout(seconds)
+    token = _ends.set(min(_ends.get(), time.monotonic() + seconds))
     try:
         async with scope:
             return await work()
@@ -303,6 +307,8 @@ async def bounded(
         if not scope.expired():
             raise
         raise late() from None
+    finally:
+        _ends.reset(token)
 
 
 @contextmanager
@@ -318,6 +324,16 @@ def running(run: Run) -> Iterator[Run]:
 def current_run() -> Run | None:
     """Returns the run that a caller further up has started, if any."""
     return _current.get()
+
+
+def time_left() -> float:
+    """Returns the seconds until the stage around the caller or its run is given up.
+
+    Possibly negative; infinite without a limit.
+    """
+    run = _current.get()
+    left = None if run is None else run.remaining
+    return min(_ends.get() - time.monotonic(), math.inf if left is None else left)
 
 
 def started(policy: Policy | None) -> Run:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from ragchat_retrieval.errors import InvalidSetting, RagchatError
-from ragchat_retrieval.policy import current_run
+from ragchat_retrieval.policy import time_left
 from ragchat_retrieval.recording import current_call
 
 if TYPE_CHECKING:
@@ -89,11 +89,9 @@ class Retries:
         """Says whether a failed try was the last one.
 
         It was if there are no more tries, or if the wait is longer than what is left of the
-        current run's deadline or than a server may ask for.
+        current stage's time and run's deadline or than a server may ask for.
         """
-        run = current_run()
-        remaining = None if run is None else run.remaining
-        late = remaining is not None and wait >= remaining
+        late = wait >= time_left()
         return attempt >= self.tries or late or wait > max(self.longest_asked, self.longest)
 
 

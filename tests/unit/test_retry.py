@@ -159,6 +159,17 @@ async def test_a_wait_beyond_the_deadline_raises_at_once():
     assert (failing.calls, failing.waits) == (1, [])
 
 
+async def test_a_wait_beyond_the_time_of_the_stage_raises_at_once():
+    """Waiting until the stage is given up would be for nothing."""
+    run = Run(Policy(deadline=60, timeout=10))
+    for asked, waits in ((15, []), (5, [5])):
+        failing = Failing(HTTPError(429, {"retry-after": str(asked)}))
+        with running(run):
+            done = await run.stage("vector", failing.run, fallback=lambda: "skipped")
+        assert (done, failing.waits) == ("done" if waits else "skipped", waits)
+    assert [degradation.reason for degradation in run.record.degraded] == ["HTTPError"]
+
+
 async def test_a_wait_within_the_deadline_is_kept():
     failing = Failing(HTTPError(429, {"retry-after": "20"}))
     with running(Run(Policy(deadline=30))):
