@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting
@@ -174,7 +174,7 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-@cache
+@lru_cache(maxsize=64)
 def _phrases(also: tuple[str, ...], *, social: bool) -> re.Pattern[str]:
     """Returns what matches a text of known phrases alone; `social` leaves acknowledgements out."""
     known = [*_listed(_COURTESIES), *also, *(() if social else _listed(_ACKNOWLEDGEMENTS))]
