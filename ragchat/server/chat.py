@@ -22,6 +22,7 @@ from ragchat.server.server_sent import END, event
 from ragchat.server.service import embedder_of, service_of, tenant_of
 from ragchat.server.streaming import EventStream
 from ragchat.wire.encoding import json_bytes
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -173,13 +174,14 @@ async def _streamed(
     it: then comments come, and a refusal comes as an event.
     """
     settings = service.settings
-    opening = asyncio.ensure_future(opened)
+    opening = asyncio.create_task(opened)
 
     async def close() -> None:
-        opening.cancel()
-        await asyncio.wait([opening])
-        if not opening.cancelled() and opening.exception() is None:
-            await opening.result().aclose()
+        try:
+            await ended(opening)
+        finally:
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().aclose()
 
     try:
         await asyncio.wait([opening], timeout=settings.heartbeat)

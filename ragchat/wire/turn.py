@@ -11,6 +11,7 @@ from ragchat.citations import verify
 from ragchat.events import EventFold
 from ragchat.extractive import NO_SUPPORT, extractive_answer
 from ragchat.wire.moments import Checked
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -100,8 +101,7 @@ class _Preparing:
                 yield event
             self.prepared = await work
         finally:
-            if work.cancel():
-                await asyncio.wait([work])
+            await ended(work)
 
     def _hear(self, event: StageEvent) -> None:
         self._loop.call_soon_threadsafe(self._heard.put_nowait, event)

@@ -54,6 +54,31 @@ async def test_a_client_in_place_of_its_create_is_refused_before_anything_is_pre
     assert heard == []
 
 
+@pytest.mark.parametrize("steps", range(4))
+async def test_cancelling_again_and_again_leaves_no_preparation_behind(steps):
+    """As anyio does, under which Starlette runs a response."""
+    begun = asyncio.Event()
+
+    async def stubborn(query) -> list[Candidate]:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(6):
+                await asyncio.sleep(0)
+
+    events = turn(Preparer(stubborn), None, messages=MESSAGES)
+    reading = asyncio.create_task(collected(events))
+    await begun.wait()
+    reading.cancel()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled()
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
 async def test_a_stage_is_heard_while_it_runs():
     gate = asyncio.Event()
 
