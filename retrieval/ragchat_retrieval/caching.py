@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragchat_retrieval.errors import DeadlineExceeded, InvalidSetting, StageTimeout
 from ragchat_retrieval.keys import key_of
-from ragchat_retrieval.policy import current_run
+from ragchat_retrieval.policy import current_run, lasting
 from ragchat_retrieval.recording import degradations
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.tasks import ended
@@ -193,7 +193,7 @@ class CachedStage:
             if flight is None:
                 self.misses += 1
                 flight = self._flights[name] = _Flight()
-                flight.task = asyncio.create_task(self._fly(name, flight, args))
+                flight.task = asyncio.create_task(self._fly(name, flight, args), context=lasting())
                 flight.task.add_done_callback(_looked_at)
             flight.waiting += 1
             try:

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
@@ -334,6 +334,13 @@ def time_left() -> float:
     run = _current.get()
     left = None if run is None else run.remaining
     return min(_ends.get() - time.monotonic(), math.inf if left is None else left)
+
+
+def lasting() -> Context:
+    """Returns the caller's context for work that may outlast the stage in which it begins."""
+    context = copy_context()
+    context.run(_ends.set, math.inf)
+    return context
 
 
 def started(policy: Policy | None) -> Run:

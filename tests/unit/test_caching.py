@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ import ragchat
 from ragchat import Document, Eq, Query, cached
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.policy import Policy, Run, StagePolicy, running
+from ragchat_retrieval.retry import Retries, retried
 from ragchat_retrieval.trace import Degradation
 
 
@@ -274,6 +276,27 @@ async def test_the_deadline_of_one_is_not_that_of_the_others():
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     assert await wrapped(Query("a")) == "in time"
+
+
+async def test_nor_does_the_time_of_one_decide_what_the_others_wait_for():
+    """A server asks for longer than the stage has left in which the call began."""
+    waits = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    async def work():
+        if not waits:
+            error = ConnectionError()
+            error.status_code, error.response = 429, SimpleNamespace(headers={"retry-after": "15"})
+            raise error
+        return "done"
+
+    wrapped = cached(lambda query: retried(work, Retries(sleep=sleep)))
+    run = Run(Policy(timeout=10))
+    with running(run):
+        assert await run.stage("transform", lambda: wrapped(Query("a"))) == "done"
+    assert waits == [15]
 
 
 async def test_an_error_of_the_leaders_own_deadline_makes_the_others_try_themselves():
