@@ -196,7 +196,9 @@ class Answer:
     @property
     def message(self) -> dict[str, object]:
         """An assistant message for the next request, such as a round of tool calls."""
-        message: dict[str, object] = {"role": "assistant", "content": self.content or None}
+        # Null stands only beside a call or a refusal; an answer that is empty is refused with it.
+        empty = None if self.tool_calls or self.refusal else ""
+        message: dict[str, object] = {"role": "assistant", "content": self.content or empty}
         if self.refusal:
             message["refusal"] = self.refusal
         if self.tool_calls:

@@ -415,6 +415,14 @@ def test_an_answer_is_a_message_for_the_next_round():
     }
 
 
+def test_an_answer_without_anything_is_an_empty_message_that_the_api_takes():
+    """As of a model that thought up to its limit; null content stands beside a call only."""
+    (empty,) = fold(read([delta(reasoning_content="Hm.", finish_reason="length")])).choices
+    assert empty.message == {"role": "assistant", "content": ""}
+    (refused,) = fold(read([delta(refusal="no")])).choices
+    assert refused.message == {"role": "assistant", "content": None, "refusal": "no"}
+
+
 def test_a_fold_can_be_looked_at_on_the_way():
     folding = EventFold()
     assert folding.answers == Answers()
