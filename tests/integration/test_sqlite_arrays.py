@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import pytest
 
 from ragchat_retrieval.errors import StoreUnavailable
 from ragchat_retrieval.filters import Eq, Filter
-from ragchat_retrieval.stores.sqlite import SQLiteStore, mirror, schema, writing
+from ragchat_retrieval.stores.sqlite import SQLiteStore, inserting, mirror, schema, writing
 from ragchat_retrieval.testing.store_suite_kit import (
     ALL,
     axis,
@@ -120,6 +121,49 @@ async def test_arrays_that_are_behind_are_extended(tmp_path: Path, counted: list
     counted.clear()
     assert await answers_of(path) == expected
     assert counted == [2]
+
+
+@pytest.mark.parametrize("threads", ["there are", "the system gives none"])
+async def test_what_another_thread_inverts_is_what_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: str
+) -> None:
+    """As of a large write: the first one, and one behind other passages."""
+
+    class Refusing(ThreadPoolExecutor):
+        def submit(self, *_args, **_kwargs):
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(inserting, "_MANY", 0)
+    if threads != "there are":
+        monkeypatch.setattr(inserting, "ThreadPoolExecutor", Refusing)
+    path = tmp_path / "kb.sqlite"
+    store = SQLiteStore(path)
+    await put(store, *some(40))
+    await put(store, *some(20, prefix="e"), revision("d3", "word3 replaced"))
+    expected = await answers(store)
+    await store.aclose()
+    shutil.rmtree(folder_of(path))
+    assert await answers_of(path) == expected
+
+
+async def test_a_write_that_another_thread_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_postings):
+        raise MemoryError
+
+    store = SQLiteStore(tmp_path / "kb.sqlite")
+    await put(store, *some(20))
+    expected = await answers(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(inserting, "_MANY", 0)
+        patch.setattr(inserting.Inverted, "of", fail)
+        with pytest.raises(MemoryError):
+            await put(store, *some(40))
+        assert await answers(store) == expected
+    await put(store, *some(40))
+    assert len(await store.document_ids(scope=ALL)) == 40
+    await store.aclose()
 
 
 Damage = "Callable[[Path], object]"

@@ -10,6 +10,7 @@ from ragchat_retrieval.engine.files import (
     write_arrays,
 )
 from ragchat_retrieval.engine.graph import Graph, Hnsw, Stopped
+from ragchat_retrieval.engine.inverting import Inverted
 from ragchat_retrieval.engine.snapshot import Found, Mask, Snapshot
 from ragchat_retrieval.engine.writer import Engine
 from ragchat_retrieval.pages import release
@@ -22,6 +23,7 @@ __all__ = [
     "Found",
     "Graph",
     "Hnsw",
+    "Inverted",
     "Mask",
     "Postings",
     "Snapshot",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.engine.inverting import Inverted
     from ragchat_retrieval.values import Passage
 
 
@@ -43,7 +44,7 @@ class Batch:
     titles: Sequence[str | None]
     sources: Sequence[str | None]
     metadata: Sequence[Mapping[str, Any]]
-    terms: Sequence[Mapping[str, int]] | Postings
+    terms: Sequence[Mapping[str, int]] | Postings | Inverted
     """Analysed terms of each passage with their counts."""
 
     vectors: NDArray[np.float32] | None = None
@@ -57,7 +58,7 @@ class Batch:
         cls,
         keys: Sequence[int] | NDArray[np.int64],
         passages: Sequence[Passage],
-        terms: Sequence[Mapping[str, int]] | Postings,
+        terms: Sequence[Mapping[str, int]] | Postings | Inverted,
         *,
         vectors: NDArray[np.float32] | None = None,
         has_vector: NDArray[np.bool_] | None = None,

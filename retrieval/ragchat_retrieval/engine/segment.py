@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragchat_retrieval.engine.batch import Postings
+from ragchat_retrieval.engine.inverting import Inverted
 from ragchat_retrieval.engine.strings import StringTable
 from ragchat_retrieval.pages import room, settled
 from ragchat_retrieval.terms import tabulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.engine.strings import Vocabulary
 
 _TOGETHER = 2**16
-"""Postings put in their places at a time, so that what this takes in memory is small."""
-
-_PASSAGES = 512
-"""Passages whose postings are packed at a time, which are about as many."""
+"""Postings merged at a time, so that what this takes in memory is small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,32 +55,28 @@ class Segment:
     def of(
         cls, batch: Batch, start: int, vocabulary: Vocabulary
     ) -> tuple[Segment, NDArray[np.int32]]:
-        """Makes a segment of a batch. Returns it with the lengths of its passages, in terms."""
-        postings = _postings(batch, vocabulary)
-        size = len(batch)
-        # One sort of packed integers is several times faster than an argsort and three gathers.
-        count_bits = int(postings.counts.max(initial=0)).bit_length()
-        row_bits = max(size - 1, 0).bit_length()
-        packed, lengths = _packed(postings, row_bits, count_bits)
-        packed.sort()
-        rows = room((len(packed),), np.int32)
-        counts = room((len(packed),), _unsigned(count_bits))
-        terms, begins = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        last = -1
-        for low in range(0, len(packed), _TOGETHER):
-            here = slice(low, low + _TOGETHER)
-            part = packed[here]
-            counts[here] = part & ((1 << count_bits) - 1)
-            part >>= count_bits
-            np.add(part & ((1 << row_bits) - 1), start, out=rows[here], casting="same_kind")
-            part >>= row_bits
-            first = np.flatnonzero(np.diff(part, prepend=last))
-            terms.append(part[first].astype(np.int32))
-            begins.append(first + low)
-            last = part[-1]
-        offsets = np.concatenate([*begins, [len(packed)]])
+        """Makes a segment of a batch, whose inverted terms it takes over.
+
+        Returns:
+            The segment, and the lengths of its passages, in terms.
+        """
+        terms = batch.terms
+        inverted = (
+            terms if isinstance(terms, Inverted) else Inverted.of(_postings(terms, vocabulary))
+        )
+        rows = inverted.positions
+        if start:
+            rows += np.int32(start)
         ids = StringTable.of(batch.ids)
-        return cls(start, start + size, ids, np.concatenate(terms), offsets, rows, counts), lengths
+        return cls(
+            start,
+            start + len(batch),
+            ids,
+            inverted.terms,
+            inverted.offsets,
+            rows,
+            inverted.counts,
+        ), inverted.lengths
 
     @classmethod
     def merged(cls, segments: Sequence[Segment]) -> Segment:
@@ -167,39 +161,12 @@ def tidied(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     return tuple(result)
 
 
-def _postings(batch: Batch, vocabulary: Vocabulary) -> Postings:
-    terms = batch.terms
+def _postings(terms: Sequence[Mapping[str, int]] | Postings, vocabulary: Vocabulary) -> Postings:
     if isinstance(terms, Postings):
         return terms
     table = tabulated(terms)
     ids = vocabulary.assign(table.names)
     return Postings(table.lengths, ids[table.numbers], table.counts)
-
-
-def _packed(
-    postings: Postings, row_bits: int, count_bits: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Returns term, position of the passage and count of each posting in one integer.
-
-    With them come the lengths of the passages, in terms, repetitions included.
-    """
-    packed = room((len(postings.term_ids),), np.int64)
-    lengths = np.empty(len(postings.lengths), np.int32)
-    low = 0
-    for first in range(0, len(lengths), _PASSAGES):
-        sizes = postings.lengths[first : first + _PASSAGES]
-        bounds = np.concatenate([[0], np.cumsum(sizes)])
-        high = low + int(bounds[-1])
-        part, counts = packed[low:high], postings.counts[low:high]
-        part[...] = postings.term_ids[low:high]
-        part <<= row_bits
-        part |= np.repeat(np.arange(first, first + len(sizes)), sizes)
-        part <<= count_bits
-        part |= counts
-        sums = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        lengths[first : first + len(sizes)] = np.diff(sums[bounds])
-        low = high
-    return packed, lengths
 
 
 def _parts(segments: Sequence[Segment]) -> Iterator[list[tuple[int, int]]]:
@@ -220,7 +187,3 @@ def _runs(ascending: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.i
         return ascending, np.zeros(1, np.int64)
     starts = np.flatnonzero(np.diff(ascending, prepend=ascending[0] - 1))
     return ascending[starts], np.append(starts, len(ascending))
-
-
-def _unsigned(bits: int) -> type[np.unsignedinteger[Any]]:
-    return np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32  # noqa: PLR2004

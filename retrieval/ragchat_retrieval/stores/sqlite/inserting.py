@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragchat_retrieval.engine import Batch, Postings
+from ragchat_retrieval.engine import Batch, Inverted, Postings
 from ragchat_retrieval.errors import PassageIDConflict
 from ragchat_retrieval.metadata import MetadataTexts
 from ragchat_retrieval.stores.sqlite.lanes import NAME
@@ -18,7 +20,7 @@ from ragchat_retrieval.stores.sqlite.schema import batches
 from ragchat_retrieval.terms import joined, tabulated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Documents inserted before their passages are, while their texts are at hand."""
+
+_MANY = 100_000
+"""Postings that take long enough to invert, a few milliseconds, to be worth a thread."""
 
 
 def allocate(connection: sqlite3.Connection, name: str, number: int) -> int:
@@ -52,11 +57,13 @@ def insert(
     first = allocate(connection, "passage", len(passages))
     keys = range(first, first + len(passages))
     postings, names = _intern_terms(connection, state.key, revisions)
-    _insert_texts(connection, state.key, revisions, first, postings)
-    vectors, has_vector = _matrix(revisions)
-    if vectors is not None and has_vector is not None:
-        _insert_vectors(connection, first, vectors, has_vector)
-    batch = Batch.of_passages(keys, passages, postings, vectors=vectors, has_vector=has_vector)
+    with _inverting(postings) as inverted:
+        _insert_texts(connection, state.key, revisions, first, postings)
+        vectors, has_vector = _matrix(revisions)
+        if vectors is not None and has_vector is not None:
+            _insert_vectors(connection, first, vectors, has_vector)
+        terms = inverted()
+    batch = Batch.of_passages(keys, passages, terms, vectors=vectors, has_vector=has_vector)
     state = replace(
         state,
         documents=state.documents + len(revisions),
@@ -86,6 +93,21 @@ def _intern_terms(
     known |= new
     ids = np.fromiter(map(known.__getitem__, distinct), np.int32, len(distinct))
     return Postings(table.lengths, ids.take(table.numbers), table.counts), new
+
+
+@contextmanager
+def _inverting(postings: Postings) -> Iterator[Callable[[], Postings | Inverted]]:
+    """Lets another thread invert many postings for the search arrays while SQLite is at work.
+
+    Yields:
+        What waits for them; it gives few back as they are.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="ragchat-inverting") as pool:
+        started = None
+        if len(postings.term_ids) > _MANY:
+            with suppress(RuntimeError):  # the system gives no thread; whoever follows inverts then
+                started = pool.submit(Inverted.of, postings)
+        yield (lambda: postings) if started is None else started.result
 
 
 def _insert_texts(
