@@ -4,8 +4,8 @@ For a batch of queries there is one embedding call. A store that can (`ports.Sea
 answers both lanes in one step. With any other, the keyword lanes run beside the embedding and the
 vector lanes; while vectors are searched, which usually takes longest, they also score what the
 keyword lanes found; then the keyword lanes score what only the vectors found. At last comes fusion
-(`merging`). Ids and scores are enough to rank; passages are read here only for a query on its own
-whose store can do it in the same step (`ports.SearchesAndReads`).
+(`merging`). Ids and scores are enough to rank; passages are read here only for a query on its own,
+of one lane or both, whose store can do it in the same step (`ports.SearchesAndReads`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import time
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ragchat_retrieval.asking import analysed, blended, semantic_texts
@@ -107,11 +108,15 @@ class LaneSearch:
         asked = list(zip(queries, await analysed(queries, self.analyzer), strict=True))
         both = vector_on and keyword_on
         completes = both and self.fusion.completes
-        reads = both and self._reads(queries)
+        reads = (keyword_on or vector_on) and self._reads(queries)
         if reads or (both and self._answers_both(queries)):
-            vectors = await self._embed(queries)
-            pairs = zip(asked, vectors or (), strict=False)
-            whole = [LaneQuery(terms, vector) for (_, terms), vector in pairs if vector is not None]
+            vectors = await self._embed(queries) if vector_on else None
+            pairs = zip(asked, vectors or [None] * len(asked), strict=True)
+            whole = [
+                LaneQuery(terms if keyword_on else None, vector)
+                for (_, terms), vector in pairs
+                if (vector is not None if vector_on else terms)
+            ]
             lanes, began = None, time.monotonic()
             if len(whole) == len(asked):
                 found = await (self._read if reads else self._together)(queries[0], whole)
@@ -120,7 +125,9 @@ class LaneSearch:
                 lanes = found
             if lanes is None:
                 again = replace(self, spent=time.monotonic() - began)
-                lanes = await again.one_by_one(asked, _same(vectors), completes=completes)
+                lanes = await again.one_by_one(
+                    asked, _same(vectors), keyword_on=keyword_on, completes=completes
+                )
         else:
             embedding = self._embed(queries) if vector_on else _same(None)
             lanes = await self.one_by_one(
@@ -160,29 +167,25 @@ class LaneSearch:
     async def _together(
         self, query: Query, asked: Sequence[LaneQuery]
     ) -> tuple[Lanes, Lanes] | None:
-        """Asks both lanes in one step; None if they are to be asked one by one.
-
-        Args:
-            query: Any of the queries, which have the same bounds.
-            asked: All of them.
-        """
+        """Asks both lanes, within the bounds of `query`, in one step; None if that fails."""
         store = cast("SearchesBoth", self.store)
         limit = self.limit(query)
         rows = await self._in_one_step(
+            asked[0],
             lambda: store.search_both(
                 asked,
                 limit,
                 filter=query.filter,
                 scope=query.scope,
                 complete=self.fusion.completes,
-            )
+            ),
         )
         if rows is None:
             return None
         return [row.keyword for row in rows], [row.vector for row in rows]
 
     async def _read(self, query: Query, asked: Sequence[LaneQuery]) -> Ranking | None:
-        """Asks both lanes of a query and reads its best in one step; None as `_together`."""
+        """Asks one or both lanes and reads the best of a query in one step; None as `_together`."""
         store, depth = cast("SearchesAndReads", self.store), self.depth
         assert depth is not None  # noqa: S101 - `rank` asks for no passages without it
         limit = self.limit(query)
@@ -195,6 +198,7 @@ class LaneSearch:
 
         context = copy_context()  # a rule of the caller's may run in a thread of the store's
         passages = await self._in_one_step(
+            asked[0],
             lambda: store.search_and_read(
                 asked,
                 limit,
@@ -202,15 +206,18 @@ class LaneSearch:
                 scope=query.scope,
                 complete=self.fusion.completes,
                 choose=lambda rows: context.run(choose, rows),
-            )
+            ),
         )
         return None if passages is None else replace(rankings[-1], passages=passages)
 
-    async def _in_one_step(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Does the work of both lanes; None if it fails."""
-        stage = self.run.stage
+    async def _in_one_step(self, asked: LaneQuery, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Does the work of the lanes that are asked; None if it fails."""
+        if asked.vector is not None:
+            work = partial(self.run.stage, "vector", work)
+        if asked.terms is not None:
+            work = partial(self.run.stage, "keyword", work)
         try:
-            return await stage("keyword", lambda: stage("vector", work))
+            return await work()
         except Exception:  # noqa: BLE001 - each lane fails for itself now, under its own rule
             return None
 
@@ -220,7 +227,7 @@ class LaneSearch:
         embedding: Awaitable[Sequence[Vector | None] | None],
         *,
         completes: bool,
-        keyword_on: bool = True,
+        keyword_on: bool,
     ) -> tuple[Lanes, Lanes]:
         """Asks each lane for itself; then each scores what only the other one found.
 

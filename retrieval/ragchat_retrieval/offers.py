@@ -100,18 +100,18 @@ class SearchesVectors(Protocol):
 class LaneQuery(NamedTuple):
     """A question as the two lanes of a store take it."""
 
-    terms: Mapping[str, float]
-    """Analysed, weighted terms."""
+    terms: Mapping[str, float] | None
+    """Analysed, weighted terms; None if the keyword lane is not asked."""
 
-    vector: NDArray[np.float32]
-    """float32 [dimension], normalised."""
+    vector: NDArray[np.float32] | None
+    """float32 [dimension], normalised; None if the vector lane is not asked."""
 
 
 class BothLanes(NamedTuple):
-    """What both lanes of a store say to one question."""
+    """What both lanes of a store say to one question; None where a lane was not asked."""
 
-    keyword: LaneResult
-    vector: LaneResult
+    keyword: LaneResult | None
+    vector: LaneResult | None
 
 
 @runtime_checkable
@@ -134,7 +134,7 @@ class SearchesBoth(Protocol):
 
         Hits are those of `search_text` and `search_vector`. If they are to be completed, it is by
         what `score_text` and `score_vector` say of the other lane's hits, and by nothing where a
-        question has no terms.
+        question has no terms. All questions ask the same lanes, one or both.
         """
         ...
 
@@ -143,8 +143,8 @@ class SearchesBoth(Protocol):
 class SearchesAndReads(Protocol):
     """What a store with both lanes may offer besides: to read what was found in the same step.
 
-    That is one way there and back for a whole search, and no writer comes between what is found
-    and what is read.
+    That is one way there and back for a whole search, of both lanes or of one, and no writer comes
+    between what is found and what is read.
     """
 
     async def search_and_read(

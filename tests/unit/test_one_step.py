@@ -1,4 +1,4 @@
-"""A search whose store answers both lanes and reads the passages in one step."""
+"""A search whose store answers the lanes and reads the passages in one step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ragchat_retrieval.chunking import WholeText
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.engine import Snapshot
 from ragchat_retrieval.errors import ScopeViolation, StageTimeout
-from ragchat_retrieval.filters import Eq, Filter
+from ragchat_retrieval.filters import Eq, Filter, Ne
 from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.policy import Policy, StagePolicy
@@ -53,6 +53,7 @@ class LaneByLane(Counting):
         return await super().search_text(terms, limit, **bounds)
 
 
+ONLY = {"keyword": Weighted(1.0), "vector": Weighted(0.0)}
 TEXTS = [f"apple {n} {'pear ' * (n % 4)}" for n in range(12)]
 
 
@@ -76,6 +77,10 @@ async def index_of(store, *texts, **settings):
         {"mmr": 0.5},
         {"top_k": None},
         {"neighbours": 1},
+        {"fusion": ONLY["keyword"]},
+        {"fusion": ONLY["vector"], "explain": True},
+        {"fusion": ONLY["keyword"], "scope": Eq("even", value=True), "filter": Ne("even", 3)},
+        {"fusion": ONLY["vector"], "min_similarity": 0.3, "scope": Eq("even", value=True)},
     ],
 )
 async def test_one_step_finds_what_many_find(options):
@@ -83,8 +88,12 @@ async def test_one_step_finds_what_many_find(options):
     stores = Counting(), LaneByLane()
     one, many = [await index_of(store, *TEXTS) for store in stores]
     found = await one.search("apple pear 4", **options)
-    assert list(found) == list(await many.search("apple pear 4", **options))
+    expected = await many.search("apple pear 4", **options)
+    assert list(found) == list(expected)
     assert len(found)
+    stages = [[timing.stage for timing in result.trace.stages] for result in (found, expected)]
+    if options.get("fusion") in ONLY.values():
+        assert stages[0] == stages[1]
     assert stores[0].asked == ["search_and_read"]
     assert stores[1].asked[-1] == "get"
     assert "search_and_read" not in stores[1].asked
@@ -146,7 +155,8 @@ async def test_what_the_one_step_leaves_out_is_asked_for():
     assert store.asked == ["search_and_read", "get"]
 
 
-async def test_a_step_that_fails_is_taken_lane_by_lane():
+@pytest.mark.parametrize("fusion", [None, *ONLY.values()], ids=["both", *ONLY])
+async def test_a_step_that_fails_is_taken_lane_by_lane(fusion):
     """Each lane then answers, is skipped or fails under the policy's rule for it."""
 
     class Broken(Counting):
@@ -155,10 +165,20 @@ async def test_a_step_that_fails_is_taken_lane_by_lane():
             raise ConnectionError
 
     index = await index_of(store := Broken(), *TEXTS)
-    found = await index.search("apple", policy=Policy())
+    found = await index.search("apple", policy=Policy(), fusion=fusion)
     assert store.asked == ["search_and_read", "get"]
     assert not found.degraded
-    assert list(found) == list(await (await index_of(MemoryStore(), *TEXTS)).search("apple"))
+    whole = await index_of(MemoryStore(), *TEXTS)
+    assert list(found) == list(await whole.search("apple", fusion=fusion))
+
+
+async def test_a_lane_that_has_nothing_to_look_for_is_not_asked():
+    """Stop words alone are no question to the keyword lane."""
+    index = await index_of(store := Counting(), *TEXTS)
+    found = await index.search("the of", fusion=ONLY["keyword"])
+    assert not found
+    assert not store.asked
+    assert not found.trace.of("keyword")
 
 
 class Remote(HashingEmbedder):
@@ -273,7 +293,8 @@ async def test_a_rule_of_the_callers_runs_in_the_callers_context(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_what_was_found_is_read_though_it_goes_away_meanwhile(tmp_path, kind):
+@pytest.mark.parametrize("keyword", [0.0, 0.3, 1.0], ids=["vector", "both", "keyword"])
+async def test_what_was_found_is_read_though_it_goes_away_meanwhile(tmp_path, kind, keyword):
     """What is found and what is read are of one state, whoever writes in between."""
     store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "kb.sqlite")
 
@@ -284,7 +305,7 @@ async def test_what_was_found_is_read_though_it_goes_away_meanwhile(tmp_path, ki
             removing.join()
             return super().fuse(keyword, vector, titles)
 
-    index = await index_of(store, *TEXTS, fusion=Interrupted())
+    index = await index_of(store, *TEXTS, fusion=Interrupted(keyword))
     every = await index.document_ids()
     assert len(await index.search("apple")) == 5
     assert not await index.document_ids()

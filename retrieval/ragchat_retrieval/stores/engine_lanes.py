@@ -17,6 +17,7 @@ from ragchat_retrieval.stores.questions import (
     VectorScores,
     VectorSearch,
     WordRows,
+    WordSearch,
 )
 
 if TYPE_CHECKING:
@@ -123,12 +124,12 @@ class EngineLanes(ABC):
         Raises:
             InvalidVector: As `search_vector`, for any of them.
         """
-        both = _both(queries, limit, filter, scope, complete=complete)
+        question = _of_lanes(queries, limit, filter, scope, complete=complete)
         if self.vector_search == "float32":  # any other store may have a way of its own
-            told = await self._ask(AtOnce(both), vectors=both.vectors)
+            told = await self._ask(AtOnce(question), vectors=question.vectors)
             if told is not None:
                 return told
-        return await self._ask_and_read(both, lambda told, _: told)
+        return await self._ask_and_read(question, lambda told, _: told)
 
     async def search_and_read(
         self,
@@ -145,8 +146,8 @@ class EngineLanes(ABC):
         Raises:
             InvalidVector: As `search_vector`, for any of them.
         """
-        both = _both(queries, limit, filter, scope, complete=complete)
-        return await self._ask_and_read(both, lambda told, read: read(choose(told)))
+        question = _of_lanes(queries, limit, filter, scope, complete=complete)
+        return await self._ask_and_read(question, lambda told, read: read(choose(told)))
 
     async def score_vector(
         self, vector: NDArray[np.float32], passage_ids: Sequence[str], *, scope: Filter
@@ -172,9 +173,9 @@ class EngineLanes(ABC):
 
     @abstractmethod
     async def _ask_and_read(
-        self, question: BothSearch, then: Callable[[list[BothLanes], Read], T]
+        self, question: BothSearch | WordSearch, then: Callable[[list[BothLanes], Read], T]
     ) -> T:
-        """Answers a question about both lanes and goes on from there, in one state of the corpus.
+        """Answers a question to the lanes and goes on from there, in one state of the corpus.
 
         Args:
             question: The question. Its vectors are to be checked first.
@@ -186,15 +187,20 @@ class EngineLanes(ABC):
         """Returns the known ones among these passages, by id."""
 
 
-def _both(
+def _of_lanes(
     queries: Sequence[LaneQuery], limit: int, filter: Filter, scope: Filter, *, complete: bool
-) -> BothSearch:
-    """Returns questions as the arrays take them.
+) -> BothSearch | WordSearch:
+    """Returns questions to the same lanes as the arrays take them.
 
     Raises:
         InvalidVector: A vector is no array of numbers.
     """
-    vectors = [query_vector(query.vector) for query in queries]
-    terms = [dict(query.terms) for query in queries]
-    words = WordRows(terms, vectors, limit, filter, scope, complete=complete)
+    vectors = [query_vector(query.vector) for query in queries if query.vector is not None]
+    terms = [dict(query.terms) for query in queries if query.terms is not None]
+    words = None
+    if terms:
+        both = complete and bool(vectors)
+        words = WordRows(terms, vectors, limit, filter, scope, complete=both)
+    if words is not None and not vectors:
+        return WordSearch(words)
     return BothSearch(vectors, limit, filter, scope, words)

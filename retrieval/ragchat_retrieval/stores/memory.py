@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ports import BothLanes
     from ragchat_retrieval.stores.engine_lanes import Read
     from ragchat_retrieval.stores.packed import PackedDocument
-    from ragchat_retrieval.stores.questions import BothSearch, Question
+    from ragchat_retrieval.stores.questions import BothSearch, Question, WordSearch
     from ragchat_retrieval.values import Document, Passage, Revision
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ class MemoryStore(EngineLanes):
         return await _work(lambda: state.answer(question), small=question.is_small(state.snapshot))
 
     async def _ask_and_read(
-        self, question: BothSearch, then: Callable[[list[BothLanes], Read], T]
+        self, question: BothSearch | WordSearch, then: Callable[[list[BothLanes], Read], T]
     ) -> T:
         """As `EngineLanes._ask_and_read`."""
         state = self._checked(question.vectors)
@@ -262,7 +262,7 @@ class MemoryStore(EngineLanes):
             return then(state.answer(question), read)
 
         def shared(loop: asyncio.AbstractEventLoop) -> T:
-            question.words.offer(snapshot, loop)
+            question.offer(snapshot, loop)
             return work()
 
         if question.is_small(snapshot):

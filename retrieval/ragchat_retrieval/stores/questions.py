@@ -141,7 +141,7 @@ class WordRows:
     """Of each question."""
 
     vectors: Sequence[NDArray[np.float32]]
-    """Of each question; what is found is scored by them, too."""
+    """Of each question; what is found is scored by them, too, if the lanes are completed."""
 
     limit: int
     filter: Filter
@@ -176,29 +176,65 @@ class WordRows:
 
     def _found(self, snapshot: Snapshot) -> list[Worded]:
         mask = snapshot.mask(self.filter, self.scope)
-        worded = []
         every = snapshot.search_texts(self.terms, self.limit, mask)
-        for found, vector in zip(every, self.vectors, strict=True):
-            similar = snapshot.score_vector(vector, found.rows) if self.complete else None
-            worded.append(Worded(found, similar))
-        return worded
+        if not self.complete:
+            return [Worded(found, None) for found in every]
+        pairs = zip(every, self.vectors, strict=True)
+        return [Worded(found, snapshot.score_vector(vector, found.rows)) for found, vector in pairs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BothSearch(Nearby["list[BothLanes]"]):
-    """The best passages by BM25 and by cosine similarity, for several questions."""
+    """The best passages by cosine similarity and, as a rule, by BM25, for several questions."""
 
-    words: WordRows
-    """The same questions to the keyword lane."""
+    words: WordRows | None
+    """The same questions to the keyword lane; None if it is not asked."""
 
     def is_small(self, snapshot: Snapshot) -> bool:
-        """Depends on both lanes."""
-        return Nearby.is_small(self, snapshot) and self.words.is_small(snapshot)
+        """Depends on the lanes that are asked."""
+        few = self.words is None or self.words.is_small(snapshot)
+        return few and Nearby.is_small(self, snapshot)
+
+    def offer(self, snapshot: Snapshot, loop: AbstractEventLoop) -> None:
+        """Lets a loop in another thread look up the words."""
+        if self.words is not None:
+            self.words.offer(snapshot, loop)
 
     def told(self, snapshot: Snapshot, found: Sequence[Found]) -> list[BothLanes]:
-        """Returns what both lanes found, given what the vector lane did."""
+        """Returns what the lanes found, given what the vector lane did."""
+        if self.words is None:
+            return [BothLanes(None, LaneResult(_hits(snapshot, near))) for near in found]
         parts = zip(self.words.terms, self.words.answer(snapshot), found, strict=True)
         return [_completed(snapshot, *part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordSearch:
+    """The best passages by BM25 for several questions, told as by a search of both lanes."""
+
+    words: WordRows
+
+    @property
+    def vectors(self) -> Sequence[NDArray[np.float32]]:
+        """None."""
+        return ()
+
+    @property
+    def scope(self) -> Filter:
+        """The trusted boundary."""
+        return self.words.scope
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """As the words are."""
+        return self.words.is_small(snapshot)
+
+    def offer(self, snapshot: Snapshot, loop: AbstractEventLoop) -> None:
+        """Nothing else takes time meanwhile."""
+
+    def answer(self, snapshot: Snapshot) -> list[BothLanes]:
+        """Returns what the keyword lane found."""
+        found = [worded.found for worded in self.words.answer(snapshot)]
+        return [BothLanes(LaneResult(_hits(snapshot, each)), None) for each in found]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -323,14 +359,16 @@ def _are_few_words(
     )
 
 
+def _hits(snapshot: Snapshot, found: Found) -> Hits:
+    return Hits(snapshot.ids(found.rows), found.scores.tolist())
+
+
 def _completed(
     snapshot: Snapshot, terms: Mapping[str, float], worded: Worded, near: Found
 ) -> BothLanes:
     """Gives each lane the scores of what only the other one found, if it is to have them."""
     keyword = worded.found
-    by_terms, by_vector = (
-        Hits(snapshot.ids(found.rows), found.scores.tolist()) for found in (keyword, near)
-    )
+    by_terms, by_vector = _hits(snapshot, keyword), _hits(snapshot, near)
     if worded.similar is None:
         return BothLanes(LaneResult(by_terms), LaneResult(by_vector))
     theirs, mine = set(near.rows.tolist()), set(keyword.rows.tolist())

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.ports import BothLanes, Hit, Store
 
+    Said = list[tuple[list[Hit], dict[str, float]] | None]
+
 HOSTILE = (
     "PRJ-204",
     "title:secret",
@@ -281,7 +283,7 @@ class VectorLaneContract:
                 assert list(map(_plain, rows)) == expected
                 rows = await both(queries, 5, complete=False)
                 assert list(map(_plain, rows)) == [
-                    [(hits, {}) for hits, _ in row] for row in expected
+                    [lane and (lane[0], {}) for lane in row] for row in expected
                 ]
                 bad = LaneQuery({}, 0 * axis(0))
                 with pytest.raises(InvalidVector):
@@ -309,6 +311,10 @@ class VectorLaneContract:
             assert await ask(queries, 5, choose=choose) == expected
             told = await store.search_both(queries, 5, filter=ALL, scope=bounds, complete=True)
             assert list(map(_plain, heard[-1])) == list(map(_plain, told))
+            for alone in (LaneQuery(terms_of("word 3"), None), LaneQuery(None, axis(1))):
+                assert await ask([alone], 5, choose=choose) == expected
+                said = await _lane_by_lane(store, alone, 5, bounds)
+                assert list(map(_plain, heard[-1])) == [said]
             assert not await ask(queries, 5, choose=lambda _: [])
             with pytest.raises(LookupError):
                 await ask(queries, 5, choose=fail)
@@ -362,21 +368,25 @@ class VectorLaneContract:
         }
 
 
-def _plain(row: BothLanes) -> list[tuple[list[Hit], dict[str, float]]]:
-    """Returns what both lanes said as values that can be compared."""
-    return [([*lane.hits], dict(lane.completed)) for lane in row]
+def _plain(row: BothLanes) -> Said:
+    """Returns what the lanes said as values that can be compared."""
+    return [None if lane is None else ([*lane.hits], dict(lane.completed)) for lane in row]
 
 
-async def _lane_by_lane(
-    store: Store, query: LaneQuery, limit: int, bounds: Filter
-) -> list[tuple[list[Hit], dict[str, float]]]:
-    """Returns hits of the keyword and the vector lane, each with its scores of the other's rest."""
+async def _lane_by_lane(store: Store, query: LaneQuery, limit: int, bounds: Filter) -> Said:
+    """Returns hits of the lanes that are asked, each with its scores of the other's rest."""
     within = {"filter": bounds, "scope": bounds}
-    by_terms = [*await store.search_text(query.terms, limit, **within)]
-    near = [*await store.search_vector(query.vector, limit, **within)]
-    rest = [i for i in ids_of(near) if i not in ids_of(by_terms)] if query.terms else []
+    terms, vector = query
+    if terms is None:
+        assert vector is not None
+        return [None, ([*await store.search_vector(vector, limit, **within)], {})]
+    by_terms = [*await store.search_text(terms, limit, **within)]
+    if vector is None:
+        return [(by_terms, {}), None]
+    near = [*await store.search_vector(vector, limit, **within)]
+    rest = [i for i in ids_of(near) if i not in ids_of(by_terms)] if terms else []
     others = [i for i in ids_of(by_terms) if i not in ids_of(near)]
     return [
-        (by_terms, dict(await store.score_text(query.terms, rest, scope=bounds))),
-        (near, dict(await store.score_vector(query.vector, others, scope=bounds))),
+        (by_terms, dict(await store.score_text(terms, rest, scope=bounds))),
+        (near, dict(await store.score_vector(vector, others, scope=bounds))),
     ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.ports import BothLanes
     from ragchat_retrieval.stores.engine_lanes import Read
-    from ragchat_retrieval.stores.questions import BothSearch, Question
+    from ragchat_retrieval.stores.questions import BothSearch, Question, WordSearch
     from ragchat_retrieval.stores.sqlite.database import Database
     from ragchat_retrieval.stores.sqlite.mirror import Mirror
     from ragchat_retrieval.stores.sqlite.mirrors import Mirrors
@@ -85,7 +85,7 @@ class FileLanes(EngineLanes):
         return found
 
     async def _ask_and_read(
-        self, question: BothSearch, then: Callable[[list[BothLanes], Read], T]
+        self, question: BothSearch | WordSearch, then: Callable[[list[BothLanes], Read], T]
     ) -> T:
         """As `EngineLanes._ask_and_read`."""
         mirror, loop = self._mirrors[self._corpus], asyncio.get_running_loop()
@@ -96,13 +96,15 @@ class FileLanes(EngineLanes):
                 return then(question.answer(_NOTHING), lambda _: {})
             snapshot, point = mirror.at(connection, state)
             if not question.is_small(snapshot):
-                question.words.offer(snapshot, loop)
-            at = Standing(self._corpus, connection, state, snapshot, point)
+                question.offer(snapshot, loop)
 
             def read(passage_ids: Sequence[str]) -> dict[str, Passage]:
                 scope = question.scope
                 return reading.passages(connection, state.key, passage_ids, scope, near=snapshot)
 
+            if not isinstance(question, Nearby):
+                return then(question.answer(snapshot), read)
+            at = Standing(self._corpus, connection, state, snapshot, point)
             return then(self._nearest.answer(at, question), read)
 
         found = await self._db.read(work)
