@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
+from ragchat.afterwards import run_afterwards
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import InvalidSetting
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
     from ragchat.sentences import Sentence
     from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder
+    from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Span
 
     Evidence = Mapping[int, Passage] | Sequence[Candidate]
@@ -85,6 +89,9 @@ class ExtractiveAnswer:
     sentences: tuple[SupportingSentence, ...] = ()
     """In the order of the evidence."""
 
+    degraded: tuple[Degradation, ...] = field(default=(), kw_only=True)
+    """What failed and was left out, where it may be: ``vector`` is the embedder."""
+
 
 async def extractive_answer(
     question: str | Query,
@@ -92,6 +99,7 @@ async def extractive_answer(
     *,
     embedder: Embedder | None = None,
     max_sentences: int = 3,
+    on_error: Literal["raise", "skip"] = "raise",
     analyzer: Analyzer = DEFAULT_ANALYZER,
 ) -> ExtractiveAnswer:
     """Answers with the best supporting sentences of the evidence.
@@ -109,18 +117,21 @@ async def extractive_answer(
             numbered from 1 in their order.
         embedder: Adds meaning to the score; None scores by words only.
         max_sentences: Most sentences in the answer, at least 1.
+        on_error: Whether a failure of the embedder raises, or sentences are then scored by words
+            alone, visibly; so they are where it takes more than 10 seconds.
         analyzer: Analysis of words; that of the index.
 
     Returns:
         The answer; its text says so if no sentence supports one.
 
     Raises:
-        InvalidSetting: `max_sentences` is less than 1.
+        InvalidSetting: `max_sentences` is less than 1, or `on_error` is another word.
         InvalidQuery: The question is blank.
-        EmbeddingError: The embedder failed.
+        EmbeddingError: The embedder failed, and may not be skipped.
     """
     if max_sentences < 1:
         raise InvalidSetting("max_sentences", "must be at least 1")
+    run = run_afterwards(on_error)
     query = question if isinstance(question, Query) else Query(question)
     turns = [frozenset(analyzer.terms(context.text)) for context in query.context]
     fresh: list[_Numbered] = []
@@ -129,26 +140,37 @@ async def extractive_answer(
         for sentence in sentences_of(passage, analyzer):
             known = any(_holds(turn, sentence) for turn in turns)
             (said if known else fresh).append((number, sentence))
-    chosen = _choose(await _ranked(query, fresh, embedder, analyzer), max_sentences)
+    chosen = _choose(await _ranked(query, fresh, embedder, analyzer, run), max_sentences)
     if not chosen and said:
         # Asked for again: but the conversation may not vouch for what it said itself.
         alone = replace(query, context=())
-        chosen = _choose(await _ranked(alone, said, embedder, analyzer), max_sentences)
+        chosen = _choose(await _ranked(alone, said, embedder, analyzer, run), max_sentences)
+    degraded = tuple(dict.fromkeys(run.record.degraded))
     if not chosen:
-        return ExtractiveAnswer(NO_SUPPORT)
+        return ExtractiveAnswer(NO_SUPPORT, degraded=degraded)
     text = " ".join(f"{sentence.text} [{sentence.citation}]" for sentence in chosen)
-    return ExtractiveAnswer(text, tuple(chosen))
+    return ExtractiveAnswer(text, tuple(chosen), degraded=degraded)
 
 
 async def _ranked(
-    query: Query, numbered: Sequence[_Numbered], embedder: Embedder | None, analyzer: Analyzer
+    query: Query,
+    numbered: Sequence[_Numbered],
+    embedder: Embedder | None,
+    analyzer: Analyzer,
+    run: Run,
 ) -> list[_Ranked]:
     """Returns sentences with their scores, which fall with the place of their passages."""
     sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
     if embedder is not None and sentences:
-        cosines = await _cosines(query, [s.text for s in sentences], embedder)
-        scores = [(a + max(0.0, b)) / 2 for a, b in zip(scores, cosines, strict=True)]
+        cosines = await run.stage(
+            "vector",
+            partial(_cosines, query, [s.text for s in sentences], embedder),
+            fallback=lambda: None,
+            instead="words alone",
+        )
+        if cosines is not None:
+            scores = [(a + max(0.0, b)) / 2 for a, b in zip(scores, cosines, strict=True)]
     return [
         (score / (1 + _RANK_DISCOUNT * (number - 1)), number, sentence)
         for score, (number, sentence) in zip(scores, numbered, strict=True)
@@ -197,7 +219,7 @@ def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[Sentence])
     return scores
 
 
-async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[float]:
+async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[float] | None:
     contexts = [context for context in query.context if context.semantic > 0]
     asked = [query.semantic or query.text, *(context.text for context in contexts)]
     vectors = await embed_checked(embedder, asked, "query")

@@ -108,7 +108,8 @@ class Verification:
     """In the order of the answer."""
 
     degraded: tuple[Degradation, ...] = field(default=(), kw_only=True)
-    """What was left out: ``verify``, if the chat model failed and that may be skipped."""
+    """What failed and was left out, where it may be: ``vector`` is the embedder, ``verify`` the
+    chat model."""
 
     def having(self, *statuses: Status) -> tuple[CheckedClaim, ...]:
         """Returns the claims with one of these statuses."""

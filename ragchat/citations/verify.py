@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from ragchat.afterwards import run_afterwards
 from ragchat.citations.citations import Citations
 from ragchat.citations.claims import claims_of
 from ragchat.citations.judge import ClaimJudge
 from ragchat.citations.support import Comparison, Evidence, leads
 from ragchat.citations.verification import CheckedClaim, Support, Verification
 from ragchat_retrieval.embedders.checks import embed_checked
-from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
-from ragchat_retrieval.policy import Policy, Run
 from ragchat_retrieval.text import clean_query
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ragchat.citations.support import Match
     from ragchat.models import ChatModel
     from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder
     from ragchat_retrieval.values import Passage
 
@@ -54,31 +55,36 @@ async def verify(
         embedder: Adds meaning. All claims and sentences go to it in one call.
         model: Adds a verdict on every claim that cites known passages, by a chat model; a
             `ClaimJudge` sets its budget or prompt.
-        on_error: Whether a failure of the chat model raises or leaves its verdicts out, visibly.
+        on_error: Whether a failure raises or is made do with, visibly: without the verdicts of the
+            chat model, or by words alone where the embedder fails or takes more than 10 seconds.
         analyzer: Analysis of words; that of the index.
 
     Returns:
         Every claim in order with its status; those without a marker are listed as uncited.
 
     Raises:
-        EmbeddingError: The embedder failed.
+        EmbeddingError: The embedder failed, and may not be skipped.
         MalformedVerdicts: The model's reply is not one verdict per claim, and may not be skipped.
         ModelReplyError: Its reply is missing, blank, cut, filtered or refused, likewise.
         InvalidCitations: `citations` is no mapping from positive integers to passages.
         InvalidSetting: `on_error` is another word.
     """
-    if on_error not in ("raise", "skip"):
-        raise InvalidSetting("on_error", "must be 'raise' or 'skip'")
+    run = run_afterwards(on_error)
     presented = citations if isinstance(citations, Citations) else Citations(citations)
     # Large answers and passages must not hold up the loop.
     claims, evidence = await asyncio.to_thread(_read, text, presented, analyzer)
     vectors = None
     if embedder is not None and claims and evidence.sentences:
-        vectors = await _embedded(claims, evidence, embedder)
+        vectors = await run.stage(
+            "vector",
+            partial(_embedded, claims, evidence, embedder),
+            fallback=lambda: None,
+            instead="words alone",
+        )
     checked = await asyncio.to_thread(_checked, claims, presented, evidence, vectors)
-    if model is None:
-        return Verification(tuple(checked))
-    return await _judged(checked, presented, model, skip=on_error == "skip")
+    if model is not None:
+        checked = await _judged(checked, presented, model, run, skip=on_error == "skip")
+    return Verification(tuple(checked), degraded=tuple(run.record.degraded))
 
 
 def _read(text: str, presented: Citations, analyzer: Analyzer) -> tuple[list[Claim], Evidence]:
@@ -86,7 +92,9 @@ def _read(text: str, presented: Citations, analyzer: Analyzer) -> tuple[list[Cla
     return claims, Evidence(list(presented.values()) if claims else [], analyzer)
 
 
-async def _embedded(claims: Sequence[Claim], evidence: Evidence, embedder: Embedder) -> Vectors:
+async def _embedded(
+    claims: Sequence[Claim], evidence: Evidence, embedder: Embedder
+) -> Vectors | None:
     """Returns the vectors of claims and sentences; all are questions of the same kind."""
     said = [clean_query(claim.text) for claim in claims]
     texts = [*said, *(clean_query(sentence.text) for sentence in evidence.sentences)]
@@ -158,16 +166,16 @@ async def _judged(
     checked: Sequence[CheckedClaim],
     presented: Citations,
     model: ChatModel | ClaimJudge,
+    run: Run,
     *,
     skip: bool,
-) -> Verification:
+) -> list[CheckedClaim]:
     """Adds the verdicts of a chat model."""
     judge = model if isinstance(model, ClaimJudge) else ClaimJudge(model)
     asked = [at for at, claim in enumerate(checked) if claim.supports and claim.text]
     questions = [
         (checked[at].text, [support.citation for support in checked[at].supports]) for at in asked
     ]
-    run = Run(Policy.strict())
     verdicts = dict.fromkeys(asked)
     try:
         verdicts |= dict(zip(asked, await judge(questions, presented), strict=True))
@@ -175,5 +183,4 @@ async def _judged(
         if not skip:
             raise
         run.skip("verify", error)
-    claims = (replace(claim, verdict=verdicts.get(at)) for at, claim in enumerate(checked))
-    return Verification(tuple(claims), degraded=tuple(run.record.degraded))
+    return [replace(claim, verdict=verdicts.get(at)) for at, claim in enumerate(checked)]

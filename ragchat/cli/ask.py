@@ -176,6 +176,7 @@ async def verified(text: str, prepared: PreparedRequest, index: HybridIndex) -> 
         text,
         prepared.retrieval.citations,
         embedder=await semantic(index),
+        on_error="skip",
         analyzer=index.analyzer,
     )
 
@@ -187,7 +188,11 @@ async def extract(prepared: PreparedRequest, index: HybridIndex) -> str:
     retrieval = prepared.retrieval
     query = retrieval.queries[0] if retrieval.queries else prepared.question
     answer = await extractive_answer(
-        query, retrieval.citations, embedder=await semantic(index), analyzer=index.analyzer
+        query,
+        retrieval.citations,
+        embedder=await semantic(index),
+        on_error="skip",
+        analyzer=index.analyzer,
     )
     return answer.text
 

@@ -114,6 +114,7 @@ async def answer(request: Request) -> Response:
     means: dict[str, Any] = {
         "embedder": await embedder_of(tenant.index),
         "analyzer": tenant.index.analyzer,
+        "on_error": "skip",
     }
     check, extract = partial(verify, **means), partial(extractive_answer, **means)
     create = None if service.upstream is None else service.upstream.chunks

@@ -112,7 +112,11 @@ async def _sentences(tenant: Tenant, prepared: PreparedRequest) -> str:
     asked = retrieval.queries[0] if retrieval.queries else prepared.question
     embedder = await embedder_of(index)
     answer = await extractive_answer(
-        asked, retrieval.citations, embedder=embedder, analyzer=index.analyzer
+        asked,
+        retrieval.citations,
+        embedder=embedder,
+        on_error="skip",
+        analyzer=index.analyzer,
     )
     return answer.text
 

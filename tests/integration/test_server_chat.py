@@ -307,6 +307,35 @@ async def test_without_a_model_sentences_of_the_documents_answer(serve, index):
     assert {chunk.model for chunk in chunks} == {"ragchat-extractive"}
 
 
+class Leaving(ragchat.HashingEmbedder):
+    """An embedder whose server may go away."""
+
+    gone = False
+
+    async def embed(self, texts, kind="passage"):
+        if self.gone:
+            raise ConnectionError
+        return await super().embed(texts, kind)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "ragchat/answer"])
+@pytest.mark.parametrize("model", [None, "small"])
+async def test_an_embedder_that_is_gone_costs_the_meaning_and_not_the_answer(
+    serve, upstream, path, model
+):
+    index = ragchat.HybridIndex(embedder=Leaving(64))
+    await index.ingest(LEAVE)
+    index.embedder.gone = True
+    served = await serve(index, model=model, upstream=upstream if model else None)
+    body = {"messages": ASKED, **({"model": "any"} if path == "chat/completions" else {})}
+    answer = await served.http.post(f"/v1/{path}", json=body)
+    assert answer.status_code == 200
+    assert "25 days" in answer.text
+    assert "EmbeddingError" in answer.text
+    names = [line[7:] for line in answer.text.splitlines() if line.startswith("event: ")]
+    assert names[-2:] in ([], ["verification", "end"])
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragchat.extractive import NO_SUPPORT, ExtractiveAnswer, extractive_answer
 from ragchat_retrieval.embedders import HashingEmbedder
-from ragchat_retrieval.errors import InvalidQuery, InvalidSetting
+from ragchat_retrieval.errors import EmbeddingError, InvalidQuery, InvalidSetting
 from ragchat_retrieval.values import Candidate, ContextText, Passage, Query, Span
 
 LEAVE = (
@@ -158,6 +158,21 @@ async def test_an_embedder_finds_what_shares_no_word_with_the_question():
     answer = await extractive_answer("where is my car", evidence, embedder=Meaning())
     assert answer.text == "Automobiles park on level two. [2]"
     assert (await extractive_answer("where is my car", evidence)).text == NO_SUPPORT
+
+
+async def test_an_embedder_that_fails_is_a_typed_error_or_made_do_without():
+    class Broken(Meaning):
+        async def embed(self, texts, kind="query"):
+            raise ConnectionError
+
+    evidence = candidates("The sea is blue.", "Automobiles park on level two.")
+    with pytest.raises(EmbeddingError):
+        await extractive_answer("how is the sea", evidence, embedder=Broken())
+    answer = await extractive_answer("how is the sea", evidence, embedder=Broken(), on_error="skip")
+    assert answer.text == "The sea is blue. [1]"
+    assert [left_out.stage for left_out in answer.degraded] == ["vector"]
+    with pytest.raises(InvalidSetting, match="on_error"):
+        await extractive_answer("q", evidence, on_error="ignore")
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -131,13 +131,20 @@ async def test_nothing_is_embedded_without_claims_or_passages():
     assert embedder.calls == []
 
 
-async def test_a_failing_embedder_is_a_typed_error():
+async def test_a_failing_embedder_is_a_typed_error_or_made_do_without():
     class Broken(HashingEmbedder):
         async def embed(self, texts, kind="query"):
             return np.zeros((1, 1))
 
+    said = "Unused days expire [1]."
     with pytest.raises(EmbeddingError):
-        await verify("Unused days expire [1].", CITATIONS, embedder=Broken(32))
+        await verify(said, CITATIONS, embedder=Broken(32))
+    checked = await verify(said, CITATIONS, embedder=Broken(32), on_error="skip")
+    assert checked.claims == (await verify(said, CITATIONS)).claims
+    (left_out,) = checked.degraded
+    assert left_out.stage == "vector"
+    assert left_out.reason.startswith("EmbeddingError")
+    assert left_out.reason.endswith("words alone instead")
 
 
 async def test_a_mapping_from_numbers_to_passages_will_do():
