@@ -110,6 +110,8 @@ class LaneSearch:
         completes = both and self.fusion.completes
         reads = (keyword_on or vector_on) and self._reads(queries)
         if reads or (both and self._answers_both(queries)):
+            # Embedder and store may answer at once: others have their turn between two searches.
+            await asyncio.sleep(0)
             vectors = await self._embed(queries) if vector_on else None
             pairs = zip(asked, vectors or [None] * len(asked), strict=True)
             whole = [
@@ -180,9 +182,7 @@ class LaneSearch:
                 complete=self.fusion.completes,
             ),
         )
-        if rows is None:
-            return None
-        return [row.keyword for row in rows], [row.vector for row in rows]
+        return None if rows is None else ([r.keyword for r in rows], [r.vector for r in rows])
 
     async def _read(self, query: Query, asked: Sequence[LaneQuery]) -> Ranking | None:
         """Asks one or both lanes and reads the best of a query in one step; None as `_together`."""

@@ -172,6 +172,24 @@ async def test_a_step_that_fails_is_taken_lane_by_lane(fusion):
     assert list(found) == list(await whole.search("apple", fusion=fusion))
 
 
+@pytest.mark.parametrize("fusion", [None, *ONLY.values()], ids=["both", *ONLY])
+async def test_other_tasks_have_their_turn_between_two_searches(fusion):
+    """What embedder and store answer at once holds up the loop for one search, not for all."""
+    index = await index_of(MemoryStore(), *TEXTS)
+    turns = []
+
+    async def other():
+        while True:
+            turns.append(len(turns))
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    for _ in range(20):
+        assert await index.search("apple", fusion=fusion)
+    assert len(turns) >= 20
+    task.cancel()
+
+
 async def test_a_lane_that_has_nothing_to_look_for_is_not_asked():
     """Stop words alone are no question to the keyword lane."""
     index = await index_of(store := Counting(), *TEXTS)
