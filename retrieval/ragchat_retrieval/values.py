@@ -87,10 +87,7 @@ class Document:
         if not self.id.strip():
             raise InvalidDocumentID
         for name in ("text", "title", "source"):
-            value = getattr(self, name)
-            if not (isinstance(value, str) or (value is None and name != "text")):
-                problem = f"must be a string, not {type(value).__name__}"
-                raise InvalidDocument(problem, document_id=self.id, field=name)
+            _check_string(getattr(self, name), name, self.id)
         object.__setattr__(self, "metadata", Metadata(self.metadata, document_id=self.id))
 
     @property
@@ -143,9 +140,25 @@ class Document:
         return cls(id, text, title=title, source=source, metadata=metadata or {})
 
 
+def _check_string(given: object, name: str, document_id: object) -> None:
+    if isinstance(given, str) or (given is None and name in _OPTIONAL):
+        return
+    problem = f"must be a string, not {type(given).__name__}"
+    owner = document_id if isinstance(document_id, str) else None
+    raise InvalidDocument(problem, document_id=owner, field=name)
+
+
+_OPTIONAL = frozenset({"title", "source", "corpus"})
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One chunk of a document. ``document.text[span.start:span.end] == passage.text``."""
+    """One chunk of a document. ``document.text[span.start:span.end] == passage.text``.
+
+    Raises:
+        InvalidDocument: What must be a string is none, or headings are no sequence of strings.
+        InvalidMetadata: As for a document.
+    """
 
     text: str
     id: str = field(default="", kw_only=True)
@@ -179,11 +192,19 @@ class Passage:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        # A store reads many passages a search, whose fields have these very types.
-        if type(self.metadata) is not Metadata:
-            put(self, "metadata", Metadata(self.metadata, document_id=self.document_id or None))
+        for name in ("text", "id", "document_id", "title", "source", "digest", "corpus"):
+            _check_string(getattr(self, name), name, self.document_id)
+        given: object = self.headings
+        if isinstance(given, str | None):
+            problem = f"must be a sequence of strings, not {type(given).__name__}"
+            raise InvalidDocument(problem, document_id=self.document_id, field="headings")
+        # Most passages come with fields of these very types.
         if type(self.headings) is not tuple:
             put(self, "headings", tuple(self.headings))
+        for heading in self.headings:
+            _check_string(heading, "headings", self.document_id)
+        if type(self.metadata) is not Metadata:
+            put(self, "metadata", Metadata(self.metadata, document_id=self.document_id or None))
         if self.lines is not None and type(self.lines) is not Lines:
             put(self, "lines", Lines(*self.lines))
         if self.span is not None and type(self.span) is not Span:

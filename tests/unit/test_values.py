@@ -74,6 +74,31 @@ def test_a_field_of_a_document_must_be_a_string(field, value):
     assert (e.value.document_id, e.value.field) == ("d", field)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("text", None),
+        ("text", b"x"),
+        ("id", 7),
+        ("title", 5),
+        ("source", pathlib.PurePosixPath("a/b.md")),
+        ("digest", None),
+        ("corpus", 1),
+        ("headings", "A heading"),
+        ("headings", None),
+        ("headings", ["A", None]),
+    ],
+)
+def test_a_field_of_a_passage_must_be_a_string(field, value):
+    """Otherwise no store could keep it, and some would say so in the midst of a write."""
+    with pytest.raises(InvalidDocument, match="string") as e:
+        Passage(**{"text": "text", "document_id": "d", field: value})
+    assert (e.value.document_id, e.value.field) == ("d", field)
+    with pytest.raises(InvalidDocument) as e:
+        Passage("text", document_id=5)
+    assert (e.value.document_id, e.value.field) == (None, "document_id")
+
+
 def test_optional_fields_are_keyword_only():
     with pytest.raises(TypeError):
         Document("d", "text", "title")
