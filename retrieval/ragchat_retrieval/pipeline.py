@@ -255,10 +255,7 @@ def _stores(index: HybridIndex) -> Sequence[Store]:
 
 
 async def _held(store: Store, passages: Sequence[Passage], bounds: Filter) -> dict[str, Passage]:
-    """Returns what one corpus holds of some passages, by the ids that these have.
-
-    Those that several corpora read together have found have the corpus in front of their ids.
-    """
+    """Returns what a corpus holds of some passages, by their ids, which may begin with its name."""
     prefix = corpus_prefix(store.corpus_name)
     own = {
         passage.id if passage.corpus is None else passage.id.removeprefix(prefix): passage
@@ -267,9 +264,6 @@ async def _held(store: Store, passages: Sequence[Passage], bounds: Filter) -> di
     }
     stored = await store.get(list(own), scope=bounds)
     return {
-        known.id: replace(
-            stored[id_], id=known.id, document_id=known.document_id, corpus=known.corpus
-        )
-        for id_, known in own.items()
-        if id_ in stored
+        known.id: replace(found, id=known.id, document_id=known.document_id, corpus=known.corpus)
+        for known, found in ((own[id_], found) for id_, found in stored.items())
     }
