@@ -13,6 +13,7 @@ from ragchat.events import Sources, fold
 from ragchat.reading import EventReader
 from ragchat.responses import responses_kwargs
 from ragchat.upstream import StreamOwner
+from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.trace import Trace
 
@@ -161,8 +162,11 @@ class PreparedRequest:
 
         Raises:
             EmptyResponse: There is no response.
-            InvalidSetting: There is no such mode.
+            InvalidSetting: There is no such mode, or `response` is a text.
         """
+        if isinstance(response, str):
+            problem = "must be what the client returned; retrieval.citations reads a text"
+            raise InvalidSetting("response", problem)
         reader = self.reader(citations=citations, link=link)
         return fold([*reader.start(), *reader.feed(response), *reader.finish()])
 

@@ -119,9 +119,14 @@ class Citations(Mapping[int, Passage]):
             raise UnknownCitation(str(marker), len(self))
         return self._passages[number]
 
-    def find(self, text: str) -> tuple[Mention, ...]:
-        """Returns every marker in an answer, in order; see `ragchat.citations.scanner`."""
-        return tuple(self.mention(marker, text[marker.start : marker.end]) for marker in scan(text))
+    def find(self, text: str | None) -> tuple[Mention, ...]:
+        """Returns every marker in an answer, in order; see `ragchat.citations.scanner`.
+
+        Args:
+            text: The answer. None, which a message of tool calls has for its content, has none.
+        """
+        said = text or ""
+        return tuple(self.mention(marker, said[marker.start : marker.end]) for marker in scan(said))
 
     def mention(self, marker: Marker, written: str) -> Mention:
         """Returns what a marker that a scanner found stands for here.
@@ -141,18 +146,25 @@ class Citations(Mapping[int, Passage]):
             foreign=marker.foreign,
         )
 
-    def cited(self, text: str) -> dict[int, Passage]:
-        """Returns the passages that an answer cites, by number, in order of first appearance."""
+    def cited(self, text: str | None) -> dict[int, Passage]:
+        """Returns the passages that an answer cites, by number, in order of first appearance.
+
+        Args:
+            text: As for `find`.
+        """
         numbers = dict.fromkeys(n for mention in self.find(text) for n in mention.numbers)
         return {number: self._passages[number] for number in numbers}
 
-    def annotate(self, text: str) -> list[Annotation]:
+    def annotate(self, text: str | None) -> list[Annotation]:
         """Returns OpenAI-shaped ``url_citation`` annotations, one per marker and passage.
 
         Indices count code points; ``end_index`` is exclusive. Invented numbers and foreign markers
         have no annotation.
+
+        Args:
+            text: As for `find`.
         """
-        return self.annotations(self.rewrite(text).citations)
+        return self.annotations(self.rewrite(text or "").citations)
 
     def annotations(self, placed: Iterable[Placed]) -> list[Annotation]:
         """Returns the annotations of citations in a text that was rewritten, one per passage.

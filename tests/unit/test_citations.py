@@ -107,6 +107,13 @@ def test_cited_are_the_known_passages_in_order_of_first_appearance():
     assert THREE.cited("nothing") == {}
 
 
+def test_a_message_without_a_text_cites_nothing():
+    """The content of a message that calls tools is None."""
+    assert THREE.find(None) == ()
+    assert THREE.cited(None) == {}
+    assert THREE.annotate(None) == []
+
+
 RICH = Passage(
     "text \u2028 with <tags> & \U0001f600",
     id="d#0",

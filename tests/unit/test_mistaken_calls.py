@@ -36,3 +36,9 @@ async def test_a_list_of_messages_in_the_place_of_a_request_is_told_its_name():
     preparer = ragchat.Preparer(ragchat.in_memory().retriever())
     with pytest.raises(ragchat.InvalidRequest, match=r"messages=\[…\]"):
         await preparer.prepare(QUESTION)
+
+
+async def test_the_text_of_an_answer_in_the_place_of_a_response_is_told_what_reads_it():
+    prepared = await ragchat.Preparer(ragchat.in_memory().retriever()).prepare(messages=QUESTION)
+    with pytest.raises(InvalidSetting, match=r"^response: .* retrieval\.citations reads a text"):
+        prepared.answers("25 days [1].")
