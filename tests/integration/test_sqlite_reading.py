@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
 from ragchat_retrieval.engine import Snapshot
 from ragchat_retrieval.stores.memory import MemoryStore
-from ragchat_retrieval.stores.sqlite import SQLiteStore, reading
+from ragchat_retrieval.stores.sqlite import SQLiteStore, reading, rows
 from ragchat_retrieval.testing.store_suite_kit import ALL, by_words, put, revision
 
 if TYPE_CHECKING:
-    import sqlite3
     from pathlib import Path
 
-    import pytest
     from numpy.typing import NDArray
 
 DOCUMENTS = [
@@ -88,4 +89,21 @@ async def test_found_passages_are_read_by_primary_keys_alone(tmp_path: Path) -> 
         "SEARCH passages USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH documents USING INTEGER PRIMARY KEY (rowid=?)",
     ]
+    await store.aclose()
+
+
+@pytest.mark.parametrize(("length", "kept"), [(1_000, False), (rows._LONG + 1, True)])
+async def test_a_passage_of_a_long_document_is_read_without_the_rest_of_it(
+    tmp_path: Path, length: int, *, kept: bool
+) -> None:
+    """Text of a short one is kept once: its passages are cut out of it."""
+    path = tmp_path / "kb.sqlite"
+    store = SQLiteStore(path)
+    long = revision("d", "one", "é" * length, "two")
+    await put(store, long)
+    (first, _, last) = long.passages
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE documents SET text = ''")
+    found = await store.get([last.id, first.id], scope=ALL)
+    assert [passage.text for passage in found.values()] == (["two", "one"] if kept else ["", ""])
     await store.aclose()

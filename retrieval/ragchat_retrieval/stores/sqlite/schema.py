@@ -1,7 +1,7 @@
 """The tables of the file, and how a file is recognised as ours.
 
-Text of a document is kept once; a passage keeps its own only where it is not the slice of the
-document that its span says. Large columns come last, so that a scan over the small ones does not
+Text of a document is kept once, unless it is long; a passage keeps its own where it is not the
+slice of the document that its span says, or where that slice would be dear. Large columns come last, so that a scan over the small ones does not
 walk through them.
 """
 
