@@ -22,6 +22,8 @@ Row = tuple[str, tuple[Condition, ...], dict[str, Any], bool]
 
 NOON = "2024-03-01T12:00:00Z"
 LONGEST_KEY = "k" * 128
+MANY = [*range(1, 100), *map(str, range(100)), None, False, NOON]
+"""Members of `In` that a store may look for in another way than a few."""
 
 
 def _zone(hours: int, minutes: int = 0) -> timezone:
@@ -115,6 +117,22 @@ IN: tuple[Row, ...] = (
     ("instant", (In("k", ["x", NOON]),), {"k": "2024-03-01T07:00:00-05:00"}, True),
     ("list-is-no-member", (In("k", ["a"]),), {"k": ["a"]}, False),
     ("repeated", (In("k", ["a", "b", "a"]),), {"k": "a"}, True),
+    *(
+        (f"many-{name}", (In("k", MANY),), fields, expected)
+        for name, fields, expected in (
+            ("number-by-value", {"k": 99.0}, True),
+            ("number-no-member", {"k": 1_000}, False),
+            ("text", {"k": "99"}, True),
+            ("text-no-member", {"k": "1000"}, False),
+            ("instant", {"k": "2024-03-01T07:00:00-05:00"}, True),
+            ("null", {"k": None}, True),
+            ("absent", {}, False),
+            ("true-is-not-1", {"k": True}, False),
+            ("false", {"k": False}, True),
+            ("list", {"k": ["99"]}, False),
+            ("map", {"k": {"k": "99"}}, False),
+        )
+    ),
 )
 
 NUMBERS: tuple[Row, ...] = (

@@ -84,9 +84,12 @@ def _condition(condition: Condition, column: str, values: _Values) -> str:
 
 
 def _equal(condition: Condition, column: str, values: _Values) -> str:
-    holders = sorted(_write({condition.key: value}) for _, value in condition.operands)
-    if len(holders) > _ALTERNATIVES:
-        return f"{column} @> ANY({values.bind(holders)}::jsonb[])"
+    members = [value for _, value in condition.operands]
+    if len(members) > _ALTERNATIVES:
+        # PostgreSQL looks equality up in a hash table; containment it would try for each member.
+        alike = values.bind(sorted(map(_write, members)))
+        return f"{column} -> {values.bind(condition.key)} = ANY({alike}::jsonb[])"
+    holders = sorted(_write({condition.key: value}) for value in members)
     parts = [f"{column} @> {values.bind(holder)}::jsonb" for holder in holders]
     return f"({' OR '.join(parts)})" if parts else "false"
 
