@@ -97,7 +97,8 @@ class ToolCallDelta:
     """The call's id, in its first piece."""
 
     type: str | None = None
-    """``function`` or ``custom``, where the provider says."""
+    """``function`` or ``custom``, where the provider says; ``custom`` in every piece of such a
+    call."""
 
     name: str = ""
     """A piece of the name; nearly always whole, in the first piece."""

@@ -213,8 +213,9 @@ class _Calls:
 
     def delta(self, choice: int, call: Foreign, index: int | None, halves: Halves) -> ToolCallDelta:
         """Returns the event of one piece."""
-        kind = text_of(read(call, "type"))
-        body = read(call, "custom" if kind == "custom" else "function")
+        kind = text_of(read(call, "type")) or ("custom" if read(call, "custom") else "")
+        custom = kind == "custom"  # only a call's first piece has to name its type
+        body = read(call, "custom" if custom else "function")
         name, id_ = text_of(read(body, "name")), text_of(read(call, "id"))
         position = self._position(index, name, id_)
         fresh = not self._ids[position]
@@ -222,7 +223,7 @@ class _Calls:
             name = ""
         self._ids[position] = self._ids[position] or id_
         self._names[position] += name
-        arguments = _arguments(read(body, "input" if kind == "custom" else "arguments"))
+        arguments = _arguments(read(body, "input" if custom else "arguments"))
         return ToolCallDelta(
             choice,
             position,

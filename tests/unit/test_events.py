@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,7 @@ from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.reading import EventReader
 from ragchat.request import ChatRequest
 from ragchat.testing import Reply, ScriptedChatModel, as_object, tool_call
+from ragchat.wire import ChunkEncoder
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.trace import Degradation
 from ragchat_retrieval.values import Candidate, Passage
@@ -401,6 +403,21 @@ def test_a_custom_tools_call_keeps_its_type_and_input():
     (answer,) = PREPARED.answers(whole).choices
     assert answer.tool_calls == (ToolCall("1", "sql", "select 1", "custom"),)
     assert answer.message == {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def test_a_custom_tools_call_is_the_same_in_a_stream_whose_later_pieces_name_no_type():
+    call = {"id": "1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
+    head = {"index": 0, "id": "1", "type": "custom", "custom": {"name": "sql", "input": ""}}
+    rest = [{"index": 0, "custom": {"input": text}} for text in ("select", " 1")]
+    chunks = [delta(tool_calls=[piece]) for piece in (head, *rest)]
+    for given_chunks in (chunks, [ChatCompletionChunk.construct(**c) for c in chunks]):
+        events = read(given_chunks)
+        (answer,) = fold(events).choices
+        assert [made.message for made in answer.tool_calls] == [call]
+        encoder = ChunkEncoder("m")
+        written = [data for event in events for data in encoder.feed(event)]
+        sent = [json.loads(data.removeprefix(b"data: ")) for data in written]
+        assert fold(read(sent)).choices == (answer,)
 
 
 def test_an_answer_is_a_message_for_the_next_round():
