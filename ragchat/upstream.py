@@ -151,7 +151,10 @@ class _Upstream(Protocol):
 
 
 async def _opened(create: Callable[..., Foreign], params: dict[str, Any]) -> _Upstream:
-    """Calls ``create`` and returns its stream, whichever kind it is."""
+    """Calls ``create`` and returns its stream, whichever kind it is.
+
+    What is no stream says so when it is iterated, so that it is closed as any other.
+    """
     worker: _Worker | None = None
     if is_async_callable(create):
         response = create(**params)
@@ -159,21 +162,25 @@ async def _opened(create: Callable[..., Foreign], params: dict[str, Any]) -> _Up
         worker = _Worker()
         response = await worker.run(lambda: create(**params), opens=True)
     if isinstance(response, Awaitable) and not isinstance(response, AsyncIterable):
-        response = await response
-    if isinstance(response, AsyncIterable):
+        worker, response = None, await response
+    if isinstance(response, AsyncIterable) or not (worker or isinstance(response, Iterable)):
         return _AsyncUpstream(response)
-    return _SyncUpstream(checked_stream(response), worker or _Worker(response))
+    return _SyncUpstream(response, worker or _Worker(response))
 
 
 class _AsyncUpstream:
     """A stream that is read on the event loop."""
 
-    def __init__(self, response: AsyncIterable[Foreign]) -> None:
+    def __init__(self, response: Foreign) -> None:
         self._response = response
-        self._chunks = aiter(response)
+        self._chunks = response
 
     def __aiter__(self) -> AsyncIterator[Foreign]:
-        return self._chunks
+        if not isinstance(self._response, AsyncIterable):
+            raise _no_stream(self._response)
+        chunks: AsyncIterator[Foreign] = aiter(self._response)
+        self._chunks = chunks
+        return chunks
 
     async def close(self) -> None:
         try:
@@ -186,11 +193,12 @@ class _AsyncUpstream:
 class _SyncUpstream:
     """A stream of a sync client, read in worker threads."""
 
-    def __init__(self, response: Iterable[Foreign], worker: _Worker) -> None:
+    def __init__(self, response: Foreign, worker: _Worker) -> None:
         self._worker = worker
-        self._chunks = iter(response)
+        self._chunks = response
 
     def __aiter__(self) -> AsyncIterator[Foreign]:
+        self._chunks = iter(checked_stream(self._chunks))
         return self
 
     async def __anext__(self) -> Foreign:
@@ -258,19 +266,29 @@ def checked_stream(response: object) -> Iterable[Foreign]:
     """
     # A whole completion is a pydantic model, and those are iterable too.
     if not isinstance(response, Iterable) or isinstance(response, str | Mapping | BaseModel):
-        raise EmptyResponse("the chat model returned no stream")
+        raise _no_stream(response)
     return response
+
+
+def _no_stream(response: object) -> EmptyResponse:
+    return EmptyResponse(f"the chat model returned no stream, but a {type(response).__name__}")
 
 
 def close_stream(stream: object) -> None:
     """Closes a sync stream or iterator, if it can be closed."""
-    close = getattr(stream, "close", None)
+    close = getattr(_closable(stream), "close", None)
     if callable(close):
         close()
 
 
+def _closable(stream: Foreign) -> Foreign:
+    """Returns what holds the connection: of a client's raw response, the response inside."""
+    return getattr(stream, "http_response", stream)
+
+
 async def _aclose(stream: Foreign) -> None:
     """Closes a stream by whichever method it has."""
+    stream = _closable(stream)
     for name in ("aclose", "close"):
         method = getattr(stream, name, None)
         if callable(method):

@@ -274,8 +274,9 @@ def _in_this_thread(
     if isinstance(response, Awaitable | AsyncIterable):
         yield from _on_the_loop(lambda **_: response, prepared)
         return
-    chunks = iter(checked_stream(response))
+    chunks = response
     try:
+        chunks = iter(checked_stream(response))
         for chunk in chunks:  # noqa: UP028 - `yield from` would close it a second time
             yield chunk
     finally:

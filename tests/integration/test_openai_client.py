@@ -15,6 +15,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpx2Client, OpenAI
 
 from ragchat import sync
+from ragchat.errors import EmptyResponse
 from ragchat.expansion import MultiQueryExpander
 from ragchat.models import ChatModel
 from ragchat.prepare import Preparer
@@ -363,4 +364,28 @@ def test_a_sync_stream_left_early_frees_the_connection():
         with prepared.stream(api.chat.completions.create) as stream:
             next(stream)
         reply = prepared.call(api.chat.completions.create)
+    assert reply.choices[0].message.content == "ok"
+
+
+@pytest.mark.parametrize("face", ["async", "sync", "blocking"])
+async def test_what_is_no_stream_frees_its_connection_and_is_named(face):
+    """A raw response holds a stream and is none: it is refused by its kind, and closed."""
+    gate = Gate()
+    limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
+    with (
+        LoopbackOpenAI(Held("one two three", gate, after=2), default="ok") as server,
+        httpx2.Client(limits=limits, timeout=httpx2.Timeout(GUARD, pool=5)) as http,
+        OpenAI(api_key="k", base_url=server.base_url, max_retries=0, http_client=http) as blocking,
+    ):
+        async with pool_of_one(server) as api, asyncio.timeout(GUARD):
+            prepared = await PREPARER.prepare(model="m", messages=MESSAGES)
+            completions = (api if face == "async" else blocking).chat.completions
+            create = completions.with_raw_response.create
+            if face == "blocking":
+                with pytest.raises(EmptyResponse, match="LegacyAPIResponse"):
+                    next(sync.PreparedRequest(prepared).stream(create))
+            else:
+                with pytest.raises(EmptyResponse, match="LegacyAPIResponse"):
+                    await anext(prepared.stream(create))
+            reply = await prepared.call(completions.create)
     assert reply.choices[0].message.content == "ok"

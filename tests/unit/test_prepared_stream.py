@@ -5,6 +5,7 @@ import contextvars
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -632,13 +633,18 @@ async def test_a_plain_function_may_return_the_coroutine_of_an_async_call():
     assert upstream.closes == 1
 
 
-async def test_an_async_call_may_return_a_sync_stream():
+def _called(create, **params):
+    return create(**params)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_async_call_may_return_a_sync_stream(plain):
     upstream = SyncUpstream("a", "b")
 
     async def create(**params):
         return upstream
 
-    async with prepared().stream(create) as stream:
+    async with prepared().stream(partial(_called, create) if plain else create) as stream:
         await anext(stream)
     assert upstream.closes == 1
 
