@@ -17,6 +17,7 @@
         │   ├── MissingModelOutput      no response, choice, message or text
         │   ├── EmptyModelOutput        the text is blank
         │   ├── TruncatedModelOutput    the model stopped at its length limit
+        │   ├── OverlongModelOutput     the text is far longer than a question
         │   ├── FilteredModelOutput     the provider's content filter stopped it
         │   └── RefusedModelOutput      the model refused
         ├── MalformedVerdicts           a model's verdicts on claims are not one for each
@@ -181,6 +182,12 @@ class TruncatedModelOutput(ModelReplyError):
     """The model stopped at its length limit; a cut text is never used."""
 
     problem = "the text was cut at the length limit"
+
+
+class OverlongModelOutput(ModelReplyError):
+    """The text is far longer than the question it is made of, as of a model that ran wild."""
+
+    problem = "the text is far too long"
 
 
 class FilteredModelOutput(ModelReplyError):

@@ -31,6 +31,12 @@ _LONE_END = re.compile(
     rf"(?:\A|\n)[ \t]*</(?:{_TAGS})>|</(?:{_TAGS})>(?=[ \t]*(?:\n|\Z))", re.IGNORECASE
 )
 _ROUNDS = 8
+_LONGEST = 8_000
+"""Characters that a query or a passage made of a short question may have: two pages."""
+
+_MOST_TIMES = 4
+"""How many times as long as a long question it may be, as a translation is."""
+
 _LABEL = re.compile(
     r"""\A[*_#\s]*
     (?:(?:sure|certainly|okay|ok)[,!.]?\s+)?
@@ -154,12 +160,21 @@ def _unquote(text: str) -> str:
     return inner.strip()
 
 
+def is_overlong(answer: str, asked: str) -> bool:
+    """Says whether an answer is nonsense, being far longer than the question it is made of."""
+    return len(answer) > max(_LONGEST, _MOST_TIMES * len(asked))
+
+
 def distinct(texts: Iterable[str], original: str) -> Iterator[str]:
-    """Yields bare texts that differ from the original and from each other in their words."""
+    """Yields bare texts that differ from the original and from each other in their words.
+
+    Those that are far longer than the original are left out.
+    """
     seen = {_sameness(original)}
     for text in texts:
         cleaned = clean_query(clean_text(text))
-        if cleaned and (key := _sameness(cleaned)) not in seen:
+        fits = cleaned and not is_overlong(cleaned, original)
+        if fits and (key := _sameness(cleaned)) not in seen:
             seen.add(key)
             yield cleaned
 

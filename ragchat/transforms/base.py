@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragchat.conversation import ConversationQuery
-from ragchat.errors import EmptyModelOutput, MissingModelOutput
+from ragchat.errors import EmptyModelOutput, MissingModelOutput, OverlongModelOutput
 from ragchat.json_search import first_object
-from ragchat.replies import clean_text
+from ragchat.replies import clean_text, is_overlong
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.text import clean_query
 
@@ -38,37 +38,45 @@ _JSON = re.compile(
 """Begins JSON, or what a small model takes for it; a constant of it is the whole reply."""
 
 
-async def ask_for_query(model: ChatModel, prompt: str) -> str:
+async def ask_for_query(model: ChatModel, prompt: str, *, asked: str) -> str:
     """Asks a model for one query and returns its text, never blank.
 
     A JSON object with a text under ``query``, or with one text only, is read first; a reply that is
     no JSON is the text itself.
 
+    Args:
+        model: The model.
+        prompt: What it is told.
+        asked: The question that the query is made of.
+
     Raises:
-        ModelReplyError: The reply is missing, blank, cut, filtered or refused, or it is JSON
-            without that text, or broken.
+        ModelReplyError: The reply is missing, blank, overlong, cut, filtered or refused, or it is
+            JSON without that text, or broken.
     """
     reply = await model.complete(prompt, schema=QUERY_SCHEMA)
     given = first_object(reply)
     if isinstance(text := given.get("query"), str):
-        return bare(text, model)
+        return bare(text, model, asked=asked)
     if not _JSON.match(clean_text(reply)):
-        return bare(reply, model)
+        return bare(reply, model, asked=asked)
     texts = [value for value in given.values() if isinstance(value, str)]
     if len(texts) != 1:
         raise MissingModelOutput(model=model.model)
-    return bare(texts[0], model)
+    return bare(texts[0], model, asked=asked)
 
 
-def bare(text: str, model: ChatModel) -> str:
+def bare(text: str, model: ChatModel, *, asked: str) -> str:
     """Returns the bare answer in `text`.
 
     Raises:
         EmptyModelOutput: Nothing is left of it.
+        OverlongModelOutput: It is far longer than the question that it is made of.
     """
     answer = clean_query(clean_text(text))
     if not answer:
         raise EmptyModelOutput(model=model.model)
+    if is_overlong(answer, asked):
+        raise OverlongModelOutput(model=model.model)
     return answer
 
 

@@ -59,4 +59,4 @@ class CompressionTransformer:
         if not history:
             return query
         prompt = self._prompt.render(history=history, query=query.text)
-        return query.with_text(await ask_for_query(self.model, prompt))
+        return query.with_text(await ask_for_query(self.model, prompt, asked=query.text))

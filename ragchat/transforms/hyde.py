@@ -44,4 +44,4 @@ class HydeTransformer:
         """
         query = ConversationQuery.of(given).query
         reply = await self.model.complete(self._prompt.render(query=query.text))
-        return replace(query, semantic=bare(reply, self.model))
+        return replace(query, semantic=bare(reply, self.model, asked=query.text))

@@ -85,7 +85,7 @@ class QueryPlanner:
         text = plan.get("query")
         if not isinstance(text, str):
             raise MissingModelOutput(model=self.model.model)
-        question = bare(text, self.model)
+        question = bare(text, self.model, asked=query.text)
         listed = plan.get("variants")
         others = distinct(texts_in(listed) if isinstance(listed, list) else (), question)
         return replace(query.with_text(question), variants=tuple(islice(others, self.variants)))

@@ -46,4 +46,4 @@ class RewriteTransformer:
         """
         query = ConversationQuery.of(given).query
         prompt = self._prompt.render(target=self.target, query=query.text)
-        return query.with_text(await ask_for_query(self.model, prompt))
+        return query.with_text(await ask_for_query(self.model, prompt, asked=query.text))

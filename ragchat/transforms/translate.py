@@ -69,7 +69,7 @@ class TranslationTransformer:
         if surely_in(query.text, self.language):
             return query
         prompt = self._prompt.render(language=self.language, query=query.text)
-        translation = await ask_for_query(self.model, prompt)
+        translation = await ask_for_query(self.model, prompt, asked=query.text)
         if self.lanes == "keyword":
             return _beside(query, translation)
         return query.with_text(translation)

@@ -65,6 +65,8 @@ async def test_fewer_usable_variants_are_invalid_and_none_is_empty():
     with pytest.raises(InvalidExpansion) as caught:
         await expander("one\none\nq")[0](Query("q"))
     assert (caught.value.expected, caught.value.usable) == (3, 1)
+    with pytest.raises(InvalidExpansion, match="2 usable"):
+        await expander("one\ntwo\n" + "the pump " * 1000)[0](Query("q"))
     with pytest.raises(EmptyExpansion):
         await expander("q\nQ\n")[0](Query("q"))
     with pytest.raises(EmptyExpansion):

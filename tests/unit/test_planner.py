@@ -16,6 +16,7 @@ from ragchat.errors import (
     FilteredModelOutput,
     MissingModelOutput,
     ModelReplyError,
+    OverlongModelOutput,
     RefusedModelOutput,
     TruncatedModelOutput,
 )
@@ -132,6 +133,7 @@ async def test_unusable_variants_are_none(variants):
         ("retrieve: yes", MissingModelOutput),
         ('{"retrieve": true, "query": " "}', EmptyModelOutput),
         ('{"query": "```\\n```"}', EmptyModelOutput),
+        (json.dumps({"query": "the pump " * 1000}), OverlongModelOutput),
         (None, MissingModelOutput),
         ({"content": None, "finish_reason": "content_filter"}, FilteredModelOutput),
         ({"content": '{"query": "x"}', "finish_reason": "length"}, TruncatedModelOutput),
@@ -141,6 +143,13 @@ async def test_unusable_variants_are_none(variants):
 async def test_a_reply_that_is_no_plan_is_a_typed_error(reply, error):
     with pytest.raises(error):
         await plan(reply)
+
+
+async def test_a_wording_far_longer_than_the_question_is_left_out():
+    said = {"query": "blue pump", "variants": ["azure pump", "the pump " * 1000, "pump price"]}
+    query = await plan(json.dumps(said))
+    assert query is not None
+    assert query.variants == ("azure pump", "pump price")
 
 
 @given(st.text() | st.dictionaries(st.sampled_from(["retrieve", "query", "variants"]), st.text()))

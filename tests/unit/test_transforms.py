@@ -14,6 +14,7 @@ from ragchat.errors import (
     EmptyModelOutput,
     FilteredModelOutput,
     MissingModelOutput,
+    OverlongModelOutput,
     RefusedModelOutput,
     TruncatedModelOutput,
 )
@@ -137,6 +138,23 @@ async def test_broken_or_foreign_json_never_becomes_a_query(reply):
     _, model = scripted(reply)
     with pytest.raises(MissingModelOutput):
         await RewriteTransformer(model, "x")(Query("q"))
+
+
+@pytest.mark.parametrize("name", makers())
+@pytest.mark.parametrize("form", ["{}", '{{"query": "{}"}}'])
+async def test_a_reply_far_longer_than_the_question_never_becomes_a_query(name, form):
+    _, model = scripted(form.format("the valve " * 1000))
+    with pytest.raises(OverlongModelOutput):
+        await makers()[name](model)(ConversationQuery(query(), HISTORY))
+
+
+@pytest.mark.parametrize("name", makers())
+async def test_a_long_question_may_become_a_long_query(name):
+    long = "the valve " * 1000
+    _, model = scripted(f"{long} again")
+    asked = ConversationQuery(query().with_text(long), HISTORY)
+    made = await makers()[name](model)(asked)
+    assert f"{long} again" in (made.text, made.lexical, made.semantic)
 
 
 @pytest.mark.parametrize("name", makers())
