@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
@@ -162,11 +163,12 @@ class PreparedRequest:
 
         Raises:
             EmptyResponse: There is no response.
-            InvalidSetting: There is no such mode, or `response` is a text.
+            InvalidSetting: There is no such mode, or `response` is no completion, such as a text or
+                a stream.
         """
-        if isinstance(response, str):
-            problem = "must be what the client returned; retrieval.citations reads a text"
-            raise InvalidSetting("response", problem)
+        if not (response is None or isinstance(response, Mapping) or hasattr(response, "choices")):
+            problem = f"must be the client's completion, not a {type(response).__name__}"
+            raise InvalidSetting("response", f"{problem}; retrieval.citations reads a text")
         reader = self.reader(citations=citations, link=link)
         return fold([*reader.start(), *reader.feed(response), *reader.finish()])
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import ragchat
 from ragchat import sync
+from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.errors import InvalidSetting
 
 QUESTION = [{"role": "user", "content": "How many days of leave do I get?"}]
@@ -42,3 +45,16 @@ async def test_the_text_of_an_answer_in_the_place_of_a_response_is_told_what_rea
     prepared = await ragchat.Preparer(ragchat.in_memory().retriever()).prepare(messages=QUESTION)
     with pytest.raises(InvalidSetting, match=r"^response: .* retrieval\.citations reads a text"):
         prepared.answers("25 days [1].")
+
+
+async def test_what_is_no_completion_is_refused_instead_of_read_as_an_answer_without_choices():
+    """A call that was not awaited, a stream, a response of another API."""
+    prepared = await ragchat.Preparer(ragchat.in_memory().retriever()).prepare(messages=QUESTION)
+    model = ScriptedChatModel("25 days [1].")
+    stream = await model.create(stream=True)
+    waiting = model.create()
+    for given in (stream, waiting, SimpleNamespace(output=[], output_text="25 days [1].")):
+        with pytest.raises(InvalidSetting, match=rf"^response: .* a {type(given).__name__}"):
+            prepared.answers(given)
+    waiting.close()
+    assert prepared.answers({"choices": []}).choices == ()
