@@ -47,11 +47,12 @@ async def main() -> None:
         said = await tools.answer(message)
         shown = "[2] in rule.md" if '"citation":2' in said[1]["content"] else said[1]["content"]
         print(f"{message.tool_calls[0].function.name}: {shown}")
-        prepared = prepared.with_messages(said)
+        prepared = prepared.with_messages(said, shown=tools.citations)
         message = (await prepared.call(model.create)).choices[0].message
 
     print(message.content)
-    cited = [passage.source for passage in tools.citations.cited(message.content).values()]
+    citations = prepared.retrieval.citations
+    cited = [passage.source for passage in citations.cited(message.content).values()]
     searches = len(prepared.retrieval.trace.of("retrieve"))
     print(f"retrievals: {searches}, calls: {len(model.calls)}, cited: {cited}")
 

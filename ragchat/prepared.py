@@ -184,19 +184,29 @@ class PreparedRequest:
         )
         return EventReader(sources, citations=citations, link=link)
 
-    def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
+    def with_messages(
+        self, extra: Iterable[object], *, shown: Citations | None = None
+    ) -> PreparedRequest:
         """Returns a copy with messages appended after the augmented one: rounds of tool calls.
 
-        Evidence, question and citations stay as they are. With a budget, the whole is counted anew:
-        where the budget may trim, as few of the oldest turns as have to go are left out, and
+        Evidence and question stay as they are. With a budget, the whole is counted anew: where the
+        budget may trim, as few of the oldest turns as have to go are left out, and
         ``retrieval.budget`` says what is taken and what is left.
+
+        Args:
+            extra: The messages.
+            shown: Passages by number that they present, such as `RagTools.citations`: from now on
+                an answer may cite them beside those of the prompt.
 
         Raises:
             InvalidRequest: `extra` is no sequence of messages.
+            InvalidCitations: A number of `shown` stands for another passage in the prompt.
             WindowExceeded: The request with them does not fit the window.
             InvalidContextBudget: The budget has no rule for a part of them.
         """
         longer, retrieval = self._request.with_messages(extra), self.retrieval
+        if shown is not None:
+            retrieval = replace(retrieval, citations=retrieval.citations.joined(shown))
         if self.budget is not None:
             longer, allowance = self.budget.held(longer)
             retrieval = replace(retrieval, budget=allowance.after(retrieval.budget))

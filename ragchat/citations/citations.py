@@ -208,6 +208,17 @@ class Citations(Mapping[int, Passage]):
         passages = (self._passages[number] for number in cited)
         return Renumbered(renumbered_text(text, mentions, numbers), Citations(passages))
 
+    def joined(self, others: Citations) -> Citations:
+        """Returns these and others, such as what a tool showed after the prompt.
+
+        Raises:
+            InvalidCitations: A number stands for another passage there.
+        """
+        for number in self.keys() & others.keys():
+            if self[number].id != others[number].id:
+                raise InvalidCitations(f"citation {number} stands for another passage")
+        return Citations({**self, **others})
+
     def to_json(self) -> str:
         """Returns a versioned JSON text of all passages with their numbers, without loss."""
         return dumped(self._passages)

@@ -74,18 +74,13 @@ class CitationLedger:
                 or the passage has another number.
         """
         for number, passage in presented.items():
-            holder = self.citations.get(number)
-            own = self._numbers.get(passage.id, number)
-            if own != number or (holder is None and number < self.next_number):
+            given = number in self.citations or number >= self.next_number
+            if self._numbers.get(passage.id, number) != number or not given:
                 raise InvalidCitations(f"citation {number} does not go with the ledger")
-            if holder is not None and holder.id != passage.id:
-                raise InvalidCitations(f"citation {number} stands for another passage")
         if not presented:
             return self
         after = max(self.next_number, max(presented) + 1)
-        return replace(
-            self, citations=Citations({**self.citations, **presented}), next_number=after
-        )
+        return replace(self, citations=self.citations.joined(presented), next_number=after)
 
     def cite(self, numbers: Iterable[int]) -> CitationLedger:
         """Returns the ledger after an answer that cited these numbers.

@@ -186,9 +186,11 @@ class PreparedRequest:
         """As `ragchat.PreparedRequest.reader`."""
         return self._prepared.reader(citations=citations, link=link)
 
-    def with_messages(self, extra: Iterable[object]) -> PreparedRequest:
+    def with_messages(
+        self, extra: Iterable[object], *, shown: Citations | None = None
+    ) -> PreparedRequest:
         """As `ragchat.PreparedRequest.with_messages`."""
-        return PreparedRequest(self._prepared.with_messages(extra))
+        return PreparedRequest(self._prepared.with_messages(extra, shown=shown))
 
 
 class PreparedStream(Iterator[Foreign]):

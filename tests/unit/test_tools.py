@@ -11,8 +11,11 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionToolMessageParam, ChatCompletionToolParam
 from pydantic import TypeAdapter
 
+from ragchat import sync
 from ragchat.citations import CitationLedger, Citations
-from ragchat.errors import InvalidRequest
+from ragchat.errors import InvalidCitations, InvalidRequest
+from ragchat.prepare import Preparer
+from ragchat.prepared import PreparedRequest
 from ragchat.testing import LoopbackOpenAI, Reply, as_object, tool_call
 from ragchat.tools import RagTools
 from ragchat.tools.arguments import Delete, Ingest, Search
@@ -20,8 +23,9 @@ from ragchat_retrieval.chunking import TextSplitter
 from ragchat_retrieval.errors import EmbeddingError, InvalidFilter, InvalidSetting
 from ragchat_retrieval.filters import Eq, Filter, In
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.values import Document, Passage
+from ragchat_retrieval.values import Candidate, Document, Passage
 
+LEAVE = Passage("You get 25 days.", id="p", document_id="leave")
 CACHE = "The Go build cache lives in ~/Library/Caches/go-build."
 
 
@@ -185,6 +189,36 @@ async def test_numbers_of_earlier_turns_are_not_given_again_by_a_tool(index):
         "An apple.",
     ]
     assert (tools.ledger.cited, tools.ledger.next_number) == ((2,), 5)
+
+
+@pytest.mark.parametrize("face", [PreparedRequest, sync.PreparedRequest])
+async def test_what_a_tool_showed_resolves_in_the_stream_of_the_next_round(index, face):
+    prepared = await Preparer(lambda _: [Candidate(LEAVE, 1.0)]).prepare(
+        messages=[{"role": "user", "content": "Which fruit?"}]
+    )
+    tools = RagTools(index).after(prepared.retrieval.citations)
+    await store(tools, "a", "An apple.")
+    call = tool_call("rag_search", json.dumps({"corpus": "go", "query": "apple"}))
+    rounds = await tools.answer({"role": "assistant", "content": None, "tool_calls": [call]})
+    before = prepared if face is PreparedRequest else sync.PreparedRequest(prepared)
+    longer = before.with_messages(rounds, shown=tools.citations)
+    reply = {"choices": [{"message": {"content": "25 days [1], an apple [2], a pear [3]."}}]}
+    (answer,) = longer.answers(reply).choices
+    assert [passage.text for passage in answer.cited.values()] == [LEAVE.text, "An apple."]
+    assert [citation.mention.unknown for citation in answer.citations] == [(), (), (3,)]
+    assert longer.retrieval.citations == tools.citations
+    assert list(before.retrieval.citations) == [1]
+
+
+async def test_no_number_of_a_prompt_comes_to_stand_for_what_a_tool_showed(index):
+    prepared = await Preparer(lambda _: [Candidate(LEAVE, 1.0)]).prepare(
+        messages=[{"role": "user", "content": "Which fruit?"}]
+    )
+    tools = RagTools(index)  # which number from 1, since nobody told them of the prompt
+    await store(tools, "a", "An apple.")
+    await said(tools, "rag_search", corpus="go", query="apple")
+    with pytest.raises(InvalidCitations, match="citation 1 stands for another passage"):
+        prepared.with_messages([], shown=tools.citations)
 
 
 async def test_a_document_cannot_leave_the_result_nor_give_orders(index):
