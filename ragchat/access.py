@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting
 
 Foreign: TypeAlias = Any
 """An object of a provider's SDK (read by attribute), or a mapping in its place (read by key)."""
+
+C = TypeVar("C")
+
+Streaming: TypeAlias = Callable[..., Awaitable[AsyncIterable[C]] | AsyncIterable[C] | Iterator[C]]
+"""Returns a stream of chunks, as a client's ``create`` does when asked to."""
 
 
 def read(value: Foreign, name: str, default: object = None) -> Foreign:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
-from ragchat.access import checked_create
+from ragchat.access import C, checked_create
 from ragchat.citations import CitationLedger, Citations, markdown_link
 from ragchat.errors import EmptyResponse
 from ragchat.events import Sources, fold
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ragchat.access import Foreign
+    from ragchat.access import Foreign, Streaming
     from ragchat.budget import Allowance, RequestBudget
     from ragchat.citations import CitationMode, LinkMaker
     from ragchat.events import Answers, Event
@@ -119,7 +119,11 @@ class PreparedRequest:
             raise EmptyResponse
         return response
 
-    def stream(self, create: Callable[..., Foreign]) -> PreparedStream:
+    @overload
+    def stream(self, create: Streaming[C]) -> PreparedStream[C]: ...
+    @overload
+    def stream(self, create: Callable[..., Foreign]) -> PreparedStream[Foreign]: ...
+    def stream(self, create: Callable[..., Foreign]) -> PreparedStream[Foreign]:
         """Returns the streamed answer; nothing is sent before the first chunk is asked for.
 
         Raises:
@@ -224,7 +228,7 @@ class PreparedRequest:
         return {**self._request.kwargs(), "stream": True}
 
 
-class PreparedStream:
+class PreparedStream(Generic[C]):
     """The chunks of a streamed answer, unchanged and in order.
 
     Use it as ``async with prepared.stream(create) as chunks: async for chunk in chunks: …``. The
@@ -244,7 +248,7 @@ class PreparedStream:
         self._owner: StreamOwner | None = None
         self._closed = False
 
-    def __aiter__(self) -> AsyncIterator[Foreign]:
+    def __aiter__(self) -> AsyncIterator[C]:
         return self
 
     @property
@@ -252,7 +256,7 @@ class PreparedStream:
         """Whether the stream has ended, failed or was closed."""
         return self._closed
 
-    async def __anext__(self) -> Foreign:
+    async def __anext__(self) -> C:
         if self._closed:
             raise StopAsyncIteration
         if self._owner is None:
@@ -262,11 +266,12 @@ class PreparedStream:
         if self._owner.busy:
             raise RuntimeError("another task is waiting for this stream's next chunk")
         try:
-            return await self._owner.next()
+            chunk: C = await self._owner.next()
         except BaseException:
             self._closed = True
             await self._owner.stop()
             raise
+        return chunk
 
     async def aclose(self) -> None:
         """Closes the provider's stream; more than once is no error."""
@@ -307,7 +312,7 @@ class PreparedEvents:
         RuntimeError: Two tasks asked for an event at the same time.
     """
 
-    def __init__(self, stream: PreparedStream, reader: EventReader) -> None:
+    def __init__(self, stream: PreparedStream[Foreign], reader: EventReader) -> None:
         self._stream = stream
         self._reader = reader
         self._ready: deque[Event] = deque(reader.start())

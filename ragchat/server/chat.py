@@ -126,7 +126,7 @@ class _Opened:
     """A stream that the model's server has accepted."""
 
     prepared: PreparedRequest
-    stream: PreparedStream
+    stream: PreparedStream[Batch]
     begun: asyncio.Future[Batch | None]
     """Its first chunks."""
 

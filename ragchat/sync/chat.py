@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, overload
 
-from ragchat.access import Foreign, checked_create
+from ragchat.access import C, Foreign, checked_create
 from ragchat.citations import markdown_link
 from ragchat.citations import verify as verify_async
 from ragchat.errors import EmptyResponse
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from ragchat.access import Streaming
     from ragchat.budget import RequestBudget
     from ragchat.citations import (
         CitationLedger,
@@ -155,7 +156,11 @@ class PreparedRequest:
             raise EmptyResponse
         return response
 
-    def stream(self, create: Callable[..., Foreign]) -> PreparedStream:
+    @overload
+    def stream(self, create: Streaming[C]) -> PreparedStream[C]: ...
+    @overload
+    def stream(self, create: Callable[..., Foreign]) -> PreparedStream[Foreign]: ...
+    def stream(self, create: Callable[..., Foreign]) -> PreparedStream[Foreign]:
         """As `ragchat.PreparedRequest.stream`, for ``with`` and ``for``."""
         return PreparedStream(create, self._prepared)
 
@@ -193,7 +198,7 @@ class PreparedRequest:
         return PreparedRequest(self._prepared.with_messages(extra, shown=shown))
 
 
-class PreparedStream(Iterator[Foreign]):
+class PreparedStream(Iterator[C]):
     """The chunks of a streamed answer, unchanged and in order.
 
     Use it as ``with prepared.stream(create) as chunks: for chunk in chunks: …``. The provider's
@@ -204,14 +209,14 @@ class PreparedStream(Iterator[Foreign]):
 
     def __init__(self, create: Callable[..., Foreign], prepared: AsyncPreparedRequest) -> None:
         chunks = _on_the_loop if is_async_callable(checked_create(create)) else _in_this_thread
-        self._chunks = chunks(create, prepared)
+        self._chunks: Generator[C, None, None] = chunks(create, prepared)
 
     @property
     def closed(self) -> bool:
         """Whether the stream has ended, failed or was closed."""
         return inspect.getgeneratorstate(self._chunks) == inspect.GEN_CLOSED
 
-    def __next__(self) -> Foreign:
+    def __next__(self) -> C:
         return next(self._chunks)
 
     def close(self) -> None:
@@ -236,7 +241,7 @@ class PreparedEvents(Iterator["Event"]):
     It lives as `PreparedStream` does.
     """
 
-    def __init__(self, stream: PreparedStream, reader: EventReader) -> None:
+    def __init__(self, stream: PreparedStream[Foreign], reader: EventReader) -> None:
         self._stream = stream
         self._events = _read(stream, reader)
 
@@ -260,7 +265,7 @@ class PreparedEvents(Iterator["Event"]):
         self.close()
 
 
-def _read(stream: PreparedStream, reader: EventReader) -> Generator[Event, None, None]:
+def _read(stream: PreparedStream[Foreign], reader: EventReader) -> Generator[Event, None, None]:
     yield from reader.start()
     with stream:
         for chunk in stream:

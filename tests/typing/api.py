@@ -1,3 +1,4 @@
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 """User code that is type-checked by mypy and pyright, and never run.
 
 Each part is something that an application writes; `assert_type` pins what it gets.
@@ -36,6 +37,7 @@ async def wrap_a_call(messages: list[dict[str, str]]) -> str:
         async with prepared.stream(client.chat.completions.create) as chunks:
             async for chunk in chunks:
                 text += chunk.choices[0].delta.content or ""
+                _ = chunk.misspelt  # pyright: ignore[reportAttributeAccessIssue] # Any for mypy
         for mention in prepared.retrieval.citations.find(text):
             assert_type(mention, ragchat.Mention)
             assert_type(mention.numbers, tuple[int, ...])
@@ -224,6 +226,8 @@ def blocking() -> None:
         prepared = ragchat.sync.Preparer(index.retriever()).prepare(model="gpt-5", messages=[])
         assert_type(prepared.call(OpenAI().chat.completions.create), ChatCompletion)
         assert_type(prepared.call(AsyncOpenAI().chat.completions.create), ChatCompletion)
+        for chunk in prepared.stream(OpenAI().chat.completions.create):
+            _ = chunk.misspelt  # pyright: ignore[reportAttributeAccessIssue] # Any for mypy
 
 
 async def check_an_answer(answer: str, prepared: ragchat.PreparedRequest) -> list[str]:
