@@ -70,8 +70,11 @@ class Reply:
     """One answer of a chat model, whole or streamed."""
 
     text: str | None = ""
+    """Without any, it is what `pieces` are of."""
+
     tool_calls: Sequence[Mapping[str, Any]] = field(default=(), kw_only=True)
-    """Each ``{"id", "type": "function", "function": {"name", "arguments"}}``."""
+    """Each ``{"id", "type": "function", "function": {"name", "arguments"}}``, or ``{"id", "type":
+    "custom", "custom": {"name", "input"}}``."""
 
     refusal: str | None = field(default=None, kw_only=True)
     finish_reason: str | None = field(default=None, kw_only=True)
@@ -85,6 +88,10 @@ class Reply:
 
     chunks: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
     """Exact payloads of a stream, in place of those made from the other fields."""
+
+    def __post_init__(self) -> None:
+        if self.pieces and not self.text:
+            object.__setattr__(self, "text", "".join(self.pieces))
 
     def completion(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the payload of a whole ``chat.completion``."""
@@ -128,13 +135,13 @@ class Reply:
         deltas += [{"content": piece} for piece in pieces]
         deltas += [{"refusal": piece} for piece in _PIECES.findall(self.refusal or "")]
         for index, call in enumerate(self.tool_calls):
-            function = call["function"]
-            arguments = function["arguments"]
-            head = {**call, "index": index, "function": {**function, "arguments": ""}}
+            kind, name = ("custom", "input") if "custom" in call else ("function", "arguments")
+            text = call[kind][name]
+            head = {**call, "index": index, kind: {**call[kind], name: ""}}
             deltas.append({"tool_calls": [head]})
-            middle = len(arguments) // 2
-            for part in filter(None, (arguments[:middle], arguments[middle:])):
-                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
+            middle = len(text) // 2
+            for part in filter(None, (text[:middle], text[middle:])):
+                deltas.append({"tool_calls": [{"index": index, kind: {name: part}}]})
         return deltas
 
     def _usage(self, params: Mapping[str, Any]) -> dict[str, Any]:

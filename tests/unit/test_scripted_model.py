@@ -7,6 +7,9 @@ import asyncio
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from ragchat.citations import Citations
+from ragchat.events import Sources, fold
+from ragchat.reading import EventReader
 from ragchat.testing import Reply, ScriptedChatModel, ScriptExhausted, tool_call
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello you"}]}
@@ -75,6 +78,25 @@ async def test_streams_are_made_of_text_or_of_given_chunks():
     assert chunks[-1].usage.completion_tokens == 1
     stream = await model.create(**ASK, stream=True)
     assert [chunk.id async for chunk in stream] == ["chatcmpl-scripted", "u"]
+
+
+CUSTOM = {"id": "call_2", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply("two words", refusal="no"),
+        Reply(pieces=["two ", "words"]),
+        Reply(None, tool_calls=[tool_call("f", '{"a": 1}'), CUSTOM]),
+    ],
+)
+def test_a_reply_says_the_same_whole_and_streamed(reply):
+    whole = EventReader(Sources(presented=Citations()))
+    streamed = EventReader(Sources(presented=Citations()))
+    said = [*whole.feed(reply.completion({})), *whole.finish()]
+    chunks = [event for chunk in reply.stream({}) for event in streamed.feed(chunk)]
+    assert fold([*chunks, *streamed.finish()]).choices == fold(said).choices
 
 
 async def test_a_stream_raises_and_waits_where_its_script_says():
