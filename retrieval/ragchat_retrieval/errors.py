@@ -51,7 +51,7 @@ and none carries keys.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class RagchatError(Exception):
@@ -62,6 +62,16 @@ class RagchatError(Exception):
     """
 
     retryable: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Passes to another process whole; by default it would be made anew of its message."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[RagchatError], args: tuple[Any, ...]) -> RagchatError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class RetrievalError(RagchatError):

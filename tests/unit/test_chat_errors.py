@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 
 import pytest
 
 from ragchat import errors
+from ragchat_retrieval import errors as core
 from ragchat_retrieval.errors import RagchatError
 
 
@@ -50,6 +53,31 @@ def test_every_error_belongs_to_the_one_tree_and_says_what_is_wrong(error):
     assert isinstance(error, RagchatError)
     assert str(error)
     assert not error.retryable
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        value
+        for module in (core, errors)
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__ == module.__name__
+    ],
+)
+def test_every_error_passes_from_process_to_process_with_its_message_and_data(kind):
+    """A pool whose worker raises what cannot be read again is broken, and tells no cause."""
+    error = kind.__new__(kind)
+    error.args, error.data = ("wrong",), ["data"]
+    passed = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    for again in (passed, copy.copy(error), copy.deepcopy(error)):
+        assert (type(again), str(again), vars(again)) == (kind, "wrong", {"data": ["data"]})
+
+
+def test_an_error_that_takes_more_than_a_message_is_the_same_in_another_process():
+    error = errors.WindowExceeded(100, messages=90, tools=5, reserve=10)
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (str(again), vars(again)) == (str(error), vars(error))
+    assert (again.limit, again.window) == (-5, 100)
 
 
 def test_an_unknown_citation_never_quotes_a_long_marker():
