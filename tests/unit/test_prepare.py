@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import threading
+import time
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -502,9 +503,18 @@ async def test_cancellation_is_honoured_inside_every_stage_and_never_swallowed(s
             await task
 
 
-async def test_a_model_that_hangs_in_every_stage_leaves_time_for_the_evidence():
+async def test_a_model_that_hangs_in_every_stage_leaves_time_for_the_evidence(monkeypatch):
     """Three stages by a third of the deadline, as with the defaults, would be all of it."""
-    model = ChatModel(never, model="small")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)  # the clock of the event loop as well
+
+    async def hang(**_params):
+        nonlocal now
+        while True:
+            now += 0.01
+            await asyncio.sleep(0)
+
+    model = ChatModel(hang, model="small")
     async with quickstart() as index:
         await index.ingest(Document("tea", "Green tea is steamed."))
         retriever = index.retriever(
