@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import openai
@@ -12,6 +13,7 @@ import openai
 from ragchat.errors import EmptyResponse
 from ragchat.server.errors import Problem
 from ragchat.server.server_sent import END, DataReader
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -120,11 +122,11 @@ class RawStream:
 
     async def aclose(self) -> None:
         """Gives the connection back."""
-        if self._ended:
-            await asyncio.wait([self._reading], timeout=_DRAIN)
-        self._reading.cancel()
-        await asyncio.wait([self._reading])
-        await self._context.__aexit__(None, None, None)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._context.__aexit__, None, None, None)
+            stack.push_async_callback(ended, self._reading)
+            if self._ended:
+                await asyncio.wait([self._reading], timeout=_DRAIN)
 
     async def _read(self) -> None:
         """Reads to the end of the body, which makes its connection fit for another request."""

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from ragchat.server.errors import Problem, problem_of
 from ragchat.server.limits import Incoming
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,10 +94,11 @@ class Guard:
             else:
                 self._service.metrics.left.inc()
         finally:
-            work.cancel()
-            gone.cancel()
-            await asyncio.wait({work, gone})
-            await incoming.aclose()
+            try:
+                await ended(work)
+            finally:
+                await ended(gone)
+                await incoming.aclose()
 
     def _check_origin(self, headers: Headers) -> None:
         """Refuses what a page of another site sends with the reader's own browser."""

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ragchat.server.errors import Problem
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,8 +161,7 @@ class Incoming:
     async def aclose(self) -> None:
         """Stops waiting for the client to leave."""
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+            await ended(self._watching)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

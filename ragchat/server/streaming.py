@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ragchat.server.server_sent import HEARTBEAT
 from ragchat.wire.encoding import HEADERS
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -63,10 +64,11 @@ class EventStream(Response):
                     await self._send(send, _body(piece, more=True))
                 await self._send(send, _body(b"", more=False))
         finally:
-            watch.cancel()
-            await asyncio.wait([watch])
-            if self._closing is not None:
-                await self._closing()
+            try:
+                await ended(watch)
+            finally:
+                if self._closing is not None:
+                    await self._closing()
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
         clock = asyncio.get_running_loop().time

@@ -23,6 +23,7 @@ from ragchat.wire.encoding import json_bytes, server_sent
 from ragchat_retrieval.errors import ScopeViolation
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.ingest import ingest_directory
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -191,8 +192,7 @@ async def _told(tenant: Tenant, folder: Path, root: str) -> AsyncGenerator[bytes
         else:
             yield server_sent(_record(report), name="report")
     finally:
-        work.cancel()
-        await asyncio.wait([work])
+        await ended(work)
 
 
 def _record(report: IngestReport) -> dict[str, Any]:
