@@ -89,7 +89,8 @@ class SearchOptions:
     candidates, the best 8,192 are ordered by it, and the others follow in their order."""
 
     near_duplicates: float | None = None
-    """Cosine, above 0 … 1, from which the lower of two candidates is dropped."""
+    """Cosine, above 0 … 1, from which the lower of two candidates is dropped. Of more than 8,192
+    candidates, the best 8,192 are compared, and the others follow in their order."""
 
     per_document: int | None = None
     """Most candidates of one document."""

@@ -95,7 +95,7 @@ async def finish(
     if options.rerank is not None and run.watcher is not None:
         run.watcher.step("reranked", ranked)
     if (options.near_duplicates is not None or options.mmr is not None) and ranked:
-        known = await shelf.vectors([c.passage for c in _compared(ranked, options)])
+        known = await shelf.vectors([c.passage for c in ranked[:WHOLE]])
         much = len(ranked) > _FEW
         ranked = await beside(much, _spread, query, ranked, options, known, analyzer)
     if options.per_document is not None:
@@ -135,11 +135,6 @@ async def _rerank(
     return [candidate for candidate, score in pairs if score >= options.min_rerank]
 
 
-def _compared(ranked: list[Candidate], options: SearchOptions) -> list[Candidate]:
-    """Returns those that are compared with one another."""
-    return ranked[:WHOLE] if options.near_duplicates is None else ranked
-
-
 def _spread(
     query: Query,
     ranked: list[Candidate],
@@ -147,19 +142,19 @@ def _spread(
     known: Mapping[str, NDArray[np.float32]],
     analyzer: Analyzer,
 ) -> list[Candidate]:
-    """Drops near-duplicates and diversifies; runs beside the event loop."""
+    """Drops near-duplicates and diversifies the best; runs beside the event loop."""
     limit = None if options.per_document else query.top_k
     if options.neighbours:
         limit = None  # a hit may turn out to be part of a better one
-    matrix = _matrix([c.passage for c in _compared(ranked, options)], known, analyzer)
+    compared, others = ranked[:WHOLE], ranked[WHOLE:]
+    matrix = _matrix([c.passage for c in compared], known, analyzer)
     if options.near_duplicates is not None:
         most = limit if options.mmr is None else None
         kept = drop_near_duplicates(matrix, options.near_duplicates, most)
-        ranked, matrix = [ranked[i] for i in kept], matrix[kept]
-    if options.mmr is None:
-        return ranked
-    chosen = _diversified(ranked[:WHOLE], matrix[:WHOLE], options.mmr, limit)
-    return [*chosen, *ranked[WHOLE:]][:limit]
+        compared, matrix = [compared[i] for i in kept], matrix[kept]
+    if options.mmr is not None:
+        compared = _diversified(compared, matrix, options.mmr, limit)
+    return [*compared, *others][:limit]
 
 
 def _matrix(

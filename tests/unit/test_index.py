@@ -261,7 +261,20 @@ async def test_of_very_many_candidates_the_best_are_diversified(monkeypatch, dup
     assert [c.explain.final_rank for c in found] == list(range(1, 10))
     assert [c.passage.id for c in await index.search("tea", top_k=6, **options)] == ids[:6]
     assert [c.passage.id for c in await index.search("tea", top_k=2, **options)] == ids[:2]
-    assert asked == [9, *([4] * 3 if duplicates is None else [9] * 3)]
+    assert asked == [9, 4, 4, 4]
+
+
+async def test_of_very_many_candidates_the_best_lose_their_near_duplicates(monkeypatch):
+    """The others follow in their order, however many there are."""
+    monkeypatch.setattr(ranking, "WHOLE", 4)
+    index = await filled(*documents(*["tea"] * 3, "tea pot", *["tea set"] * 3))
+    options = {"near_duplicates": 1.0}
+    plain = [c.passage.document_id for c in await index.search("tea", top_k=None)]
+    found = await index.search("tea", top_k=None, **options)
+    assert plain[:4] == ["d0", "d1", "d2", "d3"]
+    assert [c.passage.document_id for c in found] == ["d0", "d3", *plain[4:]]
+    assert list(await index.search("tea", top_k=3, **options)) == list(found)[:3]
+    assert list(await index.search("tea", top_k=1, **options)) == list(found)[:1]
 
 
 async def test_a_document_can_be_capped():
