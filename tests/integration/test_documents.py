@@ -238,6 +238,27 @@ def test_a_web_page_loses_its_scripts_and_keeps_its_tables():
     assert "| green | 3 |" in texts[1][1]
 
 
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("word", ["tea", "thé", "茶"])
+def test_a_web_page_is_in_the_encoding_that_its_byte_order_mark_says(mark, word):
+    page = f"<html><head><title>{word}</title></head><body>green {word}</body></html>"
+    data = (page if mark != "utf-16-be" else f"\ufeff{page}").encode(mark)
+    document = read(data, ".html")
+    assert (document.title, document.text) == (word, f"green {word}")
+
+
+def test_a_stray_byte_makes_no_other_encoding_of_a_web_page_that_says_it_is_utf_8():
+    page = b'<head><meta charset="UTF-8"></head><body>na\xc3\xafve \xe9t\xc3\xa9</body>'
+    assert read(page, ".html").text == "naïve \ufffdté"
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-2", "shift_jis", "koi8-r", "gb18030"])
+def test_a_web_page_is_in_the_encoding_that_it_says_it_is_in(charset):
+    text = {"iso-8859-2": "žluťoučký kůň", "koi8-r": "привет"}.get(charset, "喝茶")
+    page = f'<head><meta charset="{charset}"></head><body>{text}</body>'.encode(charset)
+    assert read(page, ".html").text == text
+
+
 def test_a_book_is_read_in_the_order_of_its_chapters():
     chapters = [f"<html><body><h1>Part {n}</h1><p>Text {n}.</p></body></html>" for n in range(3)]
     document = read(epub("On tea", *chapters), ".epub")

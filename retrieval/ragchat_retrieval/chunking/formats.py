@@ -5,6 +5,7 @@ Pages are joined by form feeds, so that a page's number can be told from a place
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import zipfile
@@ -46,6 +47,11 @@ _UNPACKED = 512 * 1024 * 1024
 
 _MOST_PAGES = 20_000
 _SLIDE = re.compile(r"\s*<!-- Slide number: \d+ -->\n?")
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 _CONVERTERS = {
     "docx": "DocxConverter",
     "pptx": "PptxConverter",
@@ -163,9 +169,25 @@ def _converted(data: bytes, form: Format) -> Any:  # noqa: ANN401 - of markitdow
     converters: Any = import_module("markitdown.converters")
     info: Any = import_module("markitdown").StreamInfo
     options: dict[str, Any] = {"strict": True} if form == "html" else {}
+    stream = io.BytesIO(_in_utf8(data) if form == "html" else data)
     return getattr(converters, _CONVERTERS[form])().convert(
-        io.BytesIO(data), info(extension=f".{form}"), **options
+        stream, info(extension=f".{form}"), **options
     )
+
+
+def _in_utf8(page: bytes) -> bytes:
+    """Returns a web page in UTF-8 if a mark, or the page itself, says clearly what it is in.
+
+    Beautiful Soup overlooks a mark of UTF-16, and takes a page of UTF-8 with a stray byte for one
+    of another encoding, in which every letter beyond ASCII is a wrong one. Browsers do neither.
+    """
+    dammit: Any = import_module("bs4.dammit")
+    for mark, encoding in _MARKS.items():
+        if page.startswith(mark):
+            return page[len(mark) :].decode(encoding, "replace").encode()
+    if dammit.EncodingDetector.find_declared_encoding(page, is_html=True) in {"utf-8", "utf8"}:
+        return page.decode("utf-8", "replace").encode()
+    return page
 
 
 def _check_archive(data: bytes, document_id: str) -> None:
