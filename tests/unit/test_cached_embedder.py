@@ -343,3 +343,17 @@ async def test_the_window_of_the_inner_embedder_shows_through():
     assert getattr(CachedEmbedder(Recording()), "max_tokens", None) is None
     with pytest.raises(AttributeError):
         _ = cached.asked
+
+
+async def test_a_text_at_fault_is_counted_among_all_texts_also_among_known_ones():
+    class Refusing(Recording):
+        async def embed(self, texts, kind="query"):
+            rows = await super().embed(texts, kind)
+            rows[np.array(texts) == "bad"] = np.nan
+            return rows
+
+    async with CachedEmbedder(Refusing()) as embedder:
+        await embedder.embed(["a", "b"])
+        with pytest.raises(EmbeddingError, match="non-finite") as caught:
+            await embedder.embed(["a", " ", "new", "b", "new", "bad", "c"])
+    assert caught.value.position == 5

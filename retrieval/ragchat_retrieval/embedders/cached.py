@@ -11,7 +11,7 @@ import numpy as np
 
 from ragchat_retrieval.embedders.checks import embed_checked, known_dimension, without_blanks
 from ragchat_retrieval.embedders.vectorfile import VectorFile, damaged
-from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.errors import EmbeddingError, InvalidSetting
 from ragchat_retrieval.kinds import check_embedder
 
 if TYPE_CHECKING:
@@ -123,22 +123,31 @@ class CachedEmbedder:
         known = {text: _row(found[key]) for text, key in keys.items() if key in found}
         if not _agree(known, self.dimension):
             known = {}
-        await self._learn(known, keys, kind)
+        await self._learn(known, texts, keys, kind)
         if not _agree(known, self.dimension):
             # The model has changed the length of its vectors under the same name.
             known = {}
-            await self._learn(known, keys, kind)
+            await self._learn(known, texts, keys, kind)
         self._seen = len(known[texts[0]])
         return np.stack([known[text] for text in texts])
 
     async def _learn(
-        self, known: dict[str, NDArray[np.float32]], keys: Mapping[str, bytes], kind: EmbeddingKind
+        self,
+        known: dict[str, NDArray[np.float32]],
+        texts: Sequence[str],
+        keys: Mapping[str, bytes],
+        kind: EmbeddingKind,
     ) -> None:
         """Embeds what is not known yet, adding it to `known` and to the file."""
         missing = [text for text in keys if text not in known]
         for start in range(0, len(missing), _AT_ONCE):
             some = missing[start : start + _AT_ONCE]
-            rows = dict(zip(some, await embed_checked(self._inner, some, kind), strict=True))
+            try:
+                rows = dict(zip(some, await embed_checked(self._inner, some, kind), strict=True))
+            except EmbeddingError as error:
+                if error.position is not None:
+                    error.position = texts.index(some[error.position])
+                raise
             entries = {keys[text]: _blob(row) for text, row in rows.items()}
             await asyncio.to_thread(self._file.put, entries)
             known.update(rows)
