@@ -202,6 +202,7 @@ class EmbeddingError(RetrievalError):
         model: The embedder's model name.
         status: The HTTP status, where there was one.
         position: Position in the call of the first text at fault, from 0, where one is at fault.
+        document_id: The document whose text that is, where documents were embedded.
     """
 
     def __init__(
@@ -217,7 +218,12 @@ class EmbeddingError(RetrievalError):
         self.model = model
         self.status = status
         self.position = position
+        self.document_id: str | None = None
         self.retryable = retryable
+
+    def __str__(self) -> str:
+        told = super().__str__()
+        return told if self.document_id is None else f"document {self.document_id!r}, {told}"
 
 
 class TokenizerUnavailable(RetrievalError):

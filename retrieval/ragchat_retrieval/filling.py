@@ -101,7 +101,8 @@ async def _embedded(store: Store, embedder: Embedder, document_id: str) -> Revis
     if await store.fingerprints([document_id], scope=_EVERYTHING) != fingerprints:
         raise DocumentChanged(document_id, store=store.name)
     texts = await asyncio.to_thread(lambda: [indexed_text(passage) for passage in passages])
-    rows = await embed_texts(texts, embedder, on_progress=lambda _: None)
+    owners = [document_id] * len(texts)
+    rows = await embed_texts(texts, owners, embedder, on_progress=lambda _: None)
     return Revision(
         document=document,
         passages=tuple(passages),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragchat_retrieval.chunking import TextSplitter, recommended_profile
-from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.embedders.checks import embed_checked, naming
 from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument
 from ragchat_retrieval.metadata import MetadataTexts, are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
@@ -156,8 +156,8 @@ async def revise(
     revisions = await asyncio.to_thread(_bare, documents, pieces, splitter.name, analyzer)
     too_long: list[str] = []
     if embedder is not None:
-        texts, too_long = await asyncio.to_thread(_embeddable, documents, pieces, embedder)
-        rows = await embed_texts(texts, embedder, on_progress=_scaled(on_progress))
+        texts, owners, too_long = await asyncio.to_thread(_embeddable, documents, pieces, embedder)
+        rows = await embed_texts(texts, owners, embedder, on_progress=_scaled(on_progress))
         revisions = await asyncio.to_thread(_with_vectors, revisions, rows)
     on_progress(_SPLIT_SHARE + _EMBED_SHARE)
     return Revised(tuple(revisions), too_long)
@@ -189,18 +189,27 @@ def _terms(
 
 
 async def embed_texts(
-    texts: Sequence[str], embedder: Embedder, *, on_progress: Progress
+    texts: Sequence[str], owners: Sequence[str], embedder: Embedder, *, on_progress: Progress
 ) -> list[NDArray[np.float32]]:
     """Embeds passages in batches; `on_progress` hears the share done, 0 … 1.
 
+    Args:
+        texts: Of the passages.
+        owners: Id of each passage's document.
+        embedder: The model.
+        on_progress: The listener.
+
     Returns:
         float32 [batch, dimension] of each batch, in order.
+
+    Raises:
+        EmbeddingError: The embedder failed; where a text is at fault, its document is named.
     """
     rows = []
     for start in range(0, len(texts), EMBEDDING_BATCH):
-        rows.append(
-            await embed_checked(embedder, texts[start : start + EMBEDDING_BATCH], "passage")
-        )
+        end = start + EMBEDDING_BATCH
+        with naming(owners[start:end]):
+            rows.append(await embed_checked(embedder, texts[start:end], "passage"))
         on_progress(min(1.0, (start + EMBEDDING_BATCH) / len(texts)))
     return rows
 
@@ -232,18 +241,18 @@ def _bare(
 
 def _embeddable(
     documents: Sequence[Document], pieces: Sequence[Sequence[Passage]], embedder: Embedder
-) -> tuple[list[str], list[str]]:
-    """Returns the texts to embed, and the document of each that the embedder's window cuts."""
+) -> tuple[list[str], list[str], list[str]]:
+    """Returns the texts to embed, their documents, and those of texts that the window cuts."""
     for document, passages in zip(documents, pieces, strict=True):
         check_passages(document, passages)  # as a store will, before a model is paid for it
     texts = [indexed_text(passage) for passages in pieces for passage in passages]
+    owners = [d.id for d, passages in zip(documents, pieces, strict=True) for _ in passages]
     window: int | None = getattr(embedder, "max_tokens", None)
     count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
     if window is None or count is None:
-        return texts, []
-    owners = (d.id for d, passages in zip(documents, pieces, strict=True) for _ in passages)
+        return texts, owners, []
     pairs = zip(owners, texts, strict=True)
-    return texts, [owner for owner, text in pairs if count(text) > window]
+    return texts, owners, [owner for owner, text in pairs if count(text) > window]
 
 
 def _with_vectors(

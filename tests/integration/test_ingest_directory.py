@@ -12,11 +12,22 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ragchat_retrieval.chunking import ParagraphSplitter, TextSplitter, WholeText
-from ragchat_retrieval.errors import DocumentNotUTF8, InvalidSetting, ScopeViolation
+from ragchat_retrieval.chunking import (
+    ParagraphSplitter,
+    SemanticSplitter,
+    TextSplitter,
+    WholeText,
+)
+from ragchat_retrieval.embedders import HashingEmbedder
+from ragchat_retrieval.errors import (
+    DocumentNotUTF8,
+    EmbeddingError,
+    InvalidSetting,
+    ScopeViolation,
+)
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.ingest import ingest_directory
+from ragchat_retrieval.ingest import Duplicates, ingest_directory
 from ragchat_retrieval.ingest.files import TEXT_SUFFIXES
 from ragchat_retrieval.stores.sqlite import SQLiteStore
 from ragchat_retrieval.values import Document
@@ -333,6 +344,52 @@ async def test_bad_files_are_reported_and_the_rest_is_read(index, folder):
     assert len(await ids(index)) == 3
 
 
+class Refusing(HashingEmbedder):
+    """Gives no usable vector for texts of a kind."""
+
+    async def embed(self, texts, kind="query"):
+        rows = await super().embed(texts, kind)
+        rows[["bad" in text for text in texts]] = float("nan")
+        return rows
+
+
+@pytest.mark.parametrize("by", ["passages", "sentences", "duplicates"])
+async def test_a_file_that_the_embedder_cannot_take_is_a_bad_one(tmp_path, by):
+    """Its earlier revision stays, as that of any file that could not be read."""
+    files = {f"{n:02}.md": f"# Title\n\ngood {n}\n\n" * (70 if n == 3 else 1) for n in range(9)}
+    write(tmp_path, files)
+    refusing = Refusing(64)
+    index = HybridIndex(embedder=refusing if by == "passages" else HashingEmbedder(64))
+    semantic, cosine = SemanticSplitter(refusing), Duplicates(cosine=0.999, embedder=refusing)
+    options = {
+        "root": "docs",
+        "splitter_for": (lambda _: semantic) if by == "sentences" else None,
+        "duplicates": cosine if by == "duplicates" else None,
+    }
+    await ingest_directory(index, tmp_path, **options)
+    write(tmp_path, {"04.md": "A bad one.", "05.md": "A bad one, too.", "06.md": "New."})
+    report = await ingest_directory(index, tmp_path, **options)
+    assert [(error.id, error.error) for error in report.errors] == [
+        ("docs/04.md", "EmbeddingError"),
+        ("docs/05.md", "EmbeddingError"),
+    ]
+    assert all("bad one" not in error.message for error in report.errors)
+    assert report.documents == 1
+    assert len(await ids(index)) == 9
+    assert "good 4" in (await document(index, "docs/04.md")).text
+    with pytest.raises(EmbeddingError, match=r"docs/04\.md"):
+        await ingest_directory(index, tmp_path, on_error="raise", **options)
+
+
+async def test_an_embedder_that_names_no_text_stops_the_run(folder):
+    class Down(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            raise EmbeddingError("busy", model=self.model, status=503, retryable=True)
+
+    with pytest.raises(EmbeddingError, match="busy"):
+        await ingest_directory(HybridIndex(embedder=Down(64)), folder)
+
+
 async def test_the_first_bad_file_stops_the_run_if_asked(index, folder):
     write(folder, {"a.txt": b"\xff"})
     with pytest.raises(DocumentNotUTF8):
@@ -471,7 +528,7 @@ KILLED = """
 import asyncio, os, signal, sys
 
 from ragchat_retrieval.index import HybridIndex
-from ragchat_retrieval.ingest import ingest_directory
+from ragchat_retrieval.ingest import Duplicates, ingest_directory
 from ragchat_retrieval.stores.sqlite import SQLiteStore
 
 

@@ -25,6 +25,7 @@ from ragchat_retrieval.errors import (
 from ragchat_retrieval.filters import Eq, Filter
 from ragchat_retrieval.fusion import RRF, Weighted
 from ragchat_retrieval.index import HybridIndex
+from ragchat_retrieval.migration import migrate_index
 from ragchat_retrieval.opening import in_memory, open_index, quickstart
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.stores.memory import MemoryStore
@@ -366,6 +367,32 @@ async def test_an_embedder_that_fails_writes_nothing():
     with pytest.raises(EmbeddingError):
         await index.ingest(Document("a", "one"))
     assert await index.document_ids() == []
+
+
+@pytest.mark.parametrize("write", ["ingest", "embed", "migrate"])
+async def test_an_embedder_that_fails_at_a_text_names_its_document(write):
+    class Refusing(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            rows = await super().embed(texts, kind)
+            rows[["bad" in text for text in texts]] = 0.0
+            return rows
+
+    docs = documents(*["one\n\ntwo"] * 40, "three\n\na bad one", "bad")
+    bare = await filled(*docs, embedder=None, splitter=ParagraphSplitter())
+    new = HybridIndex(
+        bare.store if write == "embed" else None,
+        embedder=Refusing(16),
+        splitter=ParagraphSplitter(),
+    )
+    writes = {
+        "ingest": lambda: new.ingest(*docs),
+        "embed": new.embed,
+        "migrate": lambda: migrate_index(bare, new),
+    }
+    with pytest.raises(EmbeddingError, match=r"document 'd40', .* zero vector") as caught:
+        await writes[write]()
+    assert caught.value.document_id == "d40"
+    assert "bad" not in str(caught.value)
 
 
 async def test_removal_is_by_id_or_by_source():

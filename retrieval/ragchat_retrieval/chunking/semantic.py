@@ -13,7 +13,7 @@ import numpy as np
 from ragchat_retrieval.chunking.build import build_passages
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
 from ragchat_retrieval.chunking.packing import SENTENCES, Entry, Piece, pack, pieces
-from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.embedders.checks import embed_checked, naming
 from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -91,10 +91,11 @@ class SemanticSplitter:
         measure = Measure(self.count)
         parts = await asyncio.to_thread(self._sentences, document.text, measure)
         texts = [document.text[part.start : part.end] for part in parts]
-        rows = [
-            await embed_checked(self.embedder, texts[start : start + _BATCH], "passage")
-            for start in range(0, len(texts), _BATCH)
-        ]
+        with naming([document.id] * _BATCH):
+            rows = [
+                await embed_checked(self.embedder, texts[start : start + _BATCH], "passage")
+                for start in range(0, len(texts), _BATCH)
+            ]
         vectors = np.concatenate(rows) if rows else np.zeros((0, 1), dtype=np.float32)
         return await asyncio.to_thread(self._passages, document, parts, vectors, measure)
 

@@ -7,7 +7,7 @@ the same helpers.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.vectors import NORMALISED, are_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,6 +54,21 @@ async def embed_checked(
         )
 
     return await without_blanks(texts, ask, dimension=lambda: embedder.dimension)
+
+
+@contextmanager
+def naming(owners: Sequence[str]) -> Iterator[None]:
+    """Lets an `EmbeddingError` name the document whose text is at fault.
+
+    Args:
+        owners: Id of each text's document.
+    """
+    try:
+        yield
+    except EmbeddingError as error:
+        if error.position is not None:
+            error.document_id = owners[error.position]
+        raise
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str], kind: EmbeddingKind) -> object:

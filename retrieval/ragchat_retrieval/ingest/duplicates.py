@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ragchat_retrieval.duplicates import NEAR_BITS, DuplicateFinder
-from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.embedders.checks import embed_checked, naming
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ingest.report import IngestReport
 from ragchat_retrieval.stages import call_stage
@@ -80,7 +80,8 @@ def deduplicated(
         vectors = None
         if settings.embedder is not None:
             texts = [document.text for document in documents]
-            vectors = await embed_checked(settings.embedder, texts, "passage")
+            with naming([document.id for document in documents]):
+                vectors = await embed_checked(settings.embedder, texts, "passage")
         kept: list[Document] = []
         found: list[Duplicate] = []
         for place, document in enumerate(documents):

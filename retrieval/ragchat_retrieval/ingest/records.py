@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from ragchat_retrieval.errors import (
     DuplicateDocumentID,
+    EmbeddingError,
     InvalidDocument,
     InvalidSetting,
     InvalidVector,
@@ -105,7 +106,7 @@ async def write(documents: Sequence[Document], sink: Sink, *, on_error: OnError)
     while documents:
         try:
             report = await call_stage(sink, documents)
-        except (InvalidDocument, InvalidVector) as error:
+        except (InvalidDocument, InvalidVector, EmbeddingError) as error:
             remaining = [d for d in documents if d.id != error.document_id]
             if on_error == "raise" or len(remaining) == len(documents):
                 raise

@@ -95,7 +95,8 @@ class Copying:
         texts = [indexed_text(passage) for r in bare for passage in r.passages]
         if not texts:
             return revisions, 0
-        rows = iter(np.concatenate(await embed_texts(texts, embedder, on_progress=_ignore)))
+        owners = [r.document.id for r in bare for _ in r.passages]
+        rows = iter(np.concatenate(await embed_texts(texts, owners, embedder, on_progress=_ignore)))
         filled = [
             replace(r, vectors=np.stack([next(rows) for _ in r.passages]))
             if r.vectors is None and r.passages
