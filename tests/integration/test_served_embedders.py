@@ -16,6 +16,7 @@ from ragchat_retrieval.errors import EmbeddingError, InvalidSetting
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.retry import Retries
 from ragchat_retrieval.testing.embedding_server import EmbeddingServer, Fault
+from ragchat_retrieval.testing.loopback_server import Refusal
 
 TEXTS = [f"text number {n}" for n in range(10)]
 
@@ -204,6 +205,50 @@ async def test_a_non_finite_value_names_the_text_among_all(make, server, value):
     with pytest.raises(EmbeddingError) as caught:
         await embedder.embed(["a", " ", "b", "c", "d"])
     assert caught.value.position == 4
+
+
+class Particular(EmbeddingServer):
+    """Takes so many texts a request, each up to a length, and all of it with a status."""
+
+    def __init__(self, status, *, texts=1000, letters=1000):
+        super().__init__()
+        self.status, self.texts, self.letters = status, texts, letters
+
+    def reply(self, request):
+        given = request.body["input"]
+        if len(given) > self.texts or max(map(len, given)) > self.letters:
+            raise Refusal(self.status, {"error": {"message": "too much of a secret text"}})
+        return super().reply(request)
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_passages_that_are_too_many_for_a_server_go_in_smaller_batches(make, status):
+    with Particular(status, texts=3) as server:
+        rows = await make(server.url).embed(TEXTS, "passage")
+    assert np.allclose(rows, await right(TEXTS), atol=1e-6)
+    assert [len(request.body["input"]) for request in server.requests] == [10, 5, 2, 3, 5, 2, 3]
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10])
+async def test_a_passage_that_a_server_refuses_is_told_among_the_others(make, count):
+    texts = [*TEXTS[: count - 1], "long " * 300]
+    with Particular(400) as server, pytest.raises(EmbeddingError) as caught:
+        await make(server.url, sending=Sending(batch_size=8)).embed([" ", *texts], "passage")
+    assert (caught.value.position, caught.value.status) == (count, 400)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_server_that_refuses_everything_blames_no_passage(make):
+    with Particular(400, letters=0) as server, pytest.raises(EmbeddingError) as caught:
+        await make(server.url).embed([f"text {n}" for n in range(128)], "passage")
+    assert (caught.value.position, caught.value.status) == (None, 400)
+    assert len(server.requests) == 9
+
+
+async def test_a_question_that_a_server_refuses_is_asked_once(make):
+    with Particular(400) as server, pytest.raises(EmbeddingError):
+        await make(server.url).embed(["long " * 300, "short"])
+    assert len(server.requests) == 1
 
 
 async def test_batches_that_disagree_about_the_dimension_are_an_error(make, server):

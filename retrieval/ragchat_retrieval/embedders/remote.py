@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 _ENCODING = "cl100k_base"
 """The encoding of OpenAI's embedding models."""
 
+_REFUSED = frozenset({400, 413, 422})
+"""Statuses of a server that does not take what it was sent."""
+
+_WORD = "dimension"
+"""What every model embeds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
@@ -97,6 +103,9 @@ class Sending:
     ) -> NDArray[np.float32]:
         """Embeds texts in batches, several at a time; if one fails, the others are cancelled.
 
+        Of passages, a batch that the server refuses goes in halves: it may hold too many for it,
+        or one that the server does not take, which is told.
+
         Args:
             texts: At least one, none blank.
             kind: What they are.
@@ -110,23 +119,42 @@ class Sending:
         wanted, sizes = self.prepare(texts, kind)
         gate = asyncio.Semaphore(self.concurrency)
 
-        async def one(batch: range) -> NDArray[np.float32]:
+        async def sent(batch: range) -> list[NDArray[np.float32]]:
+            try:
+                return [await ask(wanted[batch.start : batch.stop])]
+            except EmbeddingError as error:
+                if error.position is not None:
+                    error.position += batch.start
+                elif kind == "passage" and error.status in _REFUSED:
+                    if len(batch) > 1:
+                        half = len(batch) // 2
+                        return [*await sent(batch[:half]), *await sent(batch[half:])]
+                    if await _is_taken(ask):
+                        error.position = batch.start
+                raise
+
+        async def one(batch: range) -> list[NDArray[np.float32]]:
             async with gate:
-                try:
-                    return await ask(wanted[batch.start : batch.stop])
-                except EmbeddingError as error:
-                    if error.position is not None:
-                        error.position += batch.start
-                    raise
+                return await sent(batch)
 
         cut = batches(sizes, most=self.batch_size, total=self.batch_tokens)
-        if len(cut) == 1:  # most often
-            return await one(cut[0])
-        parts = await gather(*map(one, cut))
+        found = [await one(cut[0])] if len(cut) == 1 else await gather(*map(one, cut))
+        parts = [part for some in found for part in some]
+        if len(parts) == 1:  # most often
+            return parts[0]
         if len({part.shape[1] for part in parts}) > 1:
             raise EmbeddingError("returned vectors of different lengths", model=model)
         rows: NDArray[np.float32] = np.concatenate(parts)
         return rows
+
+
+async def _is_taken(ask: Callable[[Sequence[str]], Awaitable[object]]) -> bool:
+    """Says whether the server embeds a plain word, so that what it refused was the text's fault."""
+    try:
+        await ask([_WORD])
+    except EmbeddingError:
+        return False
+    return True
 
 
 def batches(sizes: Sequence[int], *, most: int, total: int) -> list[range]:
@@ -200,7 +228,7 @@ class ServedEmbedder(ABC):
             EmbeddingError: The server failed.
         """
         if not self._dimension:
-            await self.embed(["dimension"])
+            await self.embed([_WORD])
 
     async def embed(
         self, texts: Sequence[str], kind: EmbeddingKind = "query"
