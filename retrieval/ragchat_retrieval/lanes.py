@@ -14,7 +14,6 @@ import asyncio
 import time
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ragchat_retrieval.asking import analysed, blended, semantic_texts
@@ -212,12 +211,18 @@ class LaneSearch:
 
     async def _in_one_step(self, asked: LaneQuery, work: Callable[[], Awaitable[T]]) -> T | None:
         """Does the work of the lanes that are asked; None if it fails."""
-        if asked.vector is not None:
-            work = partial(self.run.stage, "vector", work)
-        if asked.terms is not None:
-            work = partial(self.run.stage, "keyword", work)
+        stage, here = self.run.stage, copy_context()
+
+        async def vector() -> T:
+            return await stage("vector", work)
+
         try:
-            return await work()
+            if asked.terms is None:
+                return await vector()
+            if asked.vector is None:
+                return await stage("keyword", work)
+            # A task in the context from here, so that neither stage is inside the other.
+            return await stage("keyword", lambda: asyncio.create_task(vector(), context=here))
         except Exception:  # noqa: BLE001 - each lane fails for itself now, under its own rule
             return None
 

@@ -99,6 +99,19 @@ async def test_one_step_finds_what_many_find(options):
     assert "search_and_read" not in stores[1].asked
 
 
+@pytest.mark.parametrize("expander", [None, lambda query: [query.with_text("pear")]])
+async def test_lanes_asked_in_one_step_stand_beside_each_other_in_the_trace(expander):
+    """Neither lane is a part of the other; both take the time of the step."""
+    store = Counting()
+    index = await index_of(store, *TEXTS)
+    found = await index.retriever(expander=expander)(Query("apple 3"))
+    assert store.asked[0] == ("search_both" if expander else "search_and_read")
+    (search,), (keyword,) = found.trace.of("search"), found.trace.of("keyword")
+    embedding, vector = found.trace.of("vector")
+    assert {keyword.parent, embedding.parent, vector.parent} == {search.number}
+    assert vector.seconds == pytest.approx(keyword.seconds, abs=0.1)
+
+
 async def test_titles_are_read_before_anything_is_ranked():
     """A fusion that weighs titles reads passages of its own accord."""
     index = await index_of(store := Counting(), *TEXTS, fusion=Weighted(0.3, title=0.1))

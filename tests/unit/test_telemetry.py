@@ -109,6 +109,7 @@ async def test_spans_stand_inside_one_another_as_the_work_does(spans):
         ("ragchat.rerank", retrieval),
         ("ragchat.augment", "ragchat.prepare"),
     }
+    assert ("ragchat.vector", "ragchat.keyword") not in spans.tree()
     assert len({span.context.trace_id for span in spans.all if "embeddings" not in span.name}) == 1
 
 
