@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ragchat.cli.ask import converse, extract, note_doubts, show_footnotes
 from ragchat.cli.output import one_line
+from ragchat.cli.tracing import trace_tree
 from ragchat.forms import degraded_records, passage_record, query_record
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/sources": "the passages behind the last answer, by number",
-    "/trace": "how the last answer came about: queries, stages, times",
+    "/trace": "how the last answer came about: queries, what ran, and for how long",
     "/history": "the conversation so far",
     "/new": "begin anew",
     "/help": "these commands",
@@ -127,15 +128,13 @@ class Conversation:
 
 
 def show_trace(face: Face, retrieval: Retrieval) -> None:
-    """Shows the queries of a preparation, its stages with their times, and what was left out."""
+    """Shows the queries of a preparation, what ran, and what was left out."""
     for query in retrieval.queries:
         face.line(f"query: {one_line(query.text)}")
         for context in query.context:
             weights = f"lexical {context.lexical:.2f}, semantic {context.semantic:.2f}"
             face.show(Text(f"with ({weights}): {one_line(context.text)}", style="dim"), indent=2)
-    for timing in retrieval.trace.stages:
-        counts = "".join(f", {number:,} {what}" for what, number in timing.counts.items())
-        face.line(f"{timing.stage:<10}{timing.seconds * 1000:8.1f} ms  {timing.outcome}{counts}")
+    face.show(trace_tree(retrieval.trace))
     for degradation in retrieval.degraded:
         face.note(f"{degradation.stage} was left out: {degradation.reason}")
     if retrieval.skipped is not None:

@@ -125,7 +125,10 @@ def test_commands_tell_of_the_last_answer(piped):
     assert "nothing has been asked yet" in said
     assert "there is no command /nonsense" in said
     assert f"query: {GRINDER}" in out
-    assert re.search(r"^retrieve +\d+\.\d ms  ok", out, re.MULTILINE)
+    lines = out.splitlines()
+    (retrieve,) = (n for n, line in enumerate(lines) if line.startswith("├── retrieve  "))
+    assert lines[retrieve + 1].startswith("│   ")  # as `ask --trace` shows it
+    assert any(line.startswith("├── augment  ") for line in lines[retrieve:])
     assert f"> {GRINDER}" in out
     assert "/quit" in out
 
