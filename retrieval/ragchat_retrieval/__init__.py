@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         LocalEmbedder,
         OllamaEmbedder,
         OpenAIEmbedder,
+        Sending,
         embedder_from_env,
     )
     from ragchat_retrieval.engine import Hnsw
@@ -115,7 +116,7 @@ if TYPE_CHECKING:
         is_semantic,
         validate_key,
     )
-    from ragchat_retrieval.fusion import RRF, Weighted
+    from ragchat_retrieval.fusion import RRF, LaneResult, Weighted
     from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest import (
         Duplicates,
@@ -157,6 +158,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.quantization import Quantized, quantize
     from ragchat_retrieval.rerank import Rerank
     from ragchat_retrieval.rerankers import HttpReranker
+    from ragchat_retrieval.retry import Retries
     from ragchat_retrieval.stores.chroma import ChromaStore
     from ragchat_retrieval.stores.memory import MemoryStore
     from ragchat_retrieval.stores.opensearch import OpenSearchStore
@@ -243,6 +245,7 @@ __all__ = [
     "KeywordExplanation",
     "LaneExplanation",
     "LaneQuery",
+    "LaneResult",
     "Lines",
     "LocalEmbedder",
     "Lt",
@@ -280,6 +283,7 @@ __all__ = [
     "RerankExplanation",
     "Reranker",
     "ResetUnsupported",
+    "Retries",
     "RetrievalError",
     "RetrievalPipeline",
     "Retriever",
@@ -292,6 +296,7 @@ __all__ = [
     "SearchesBoth",
     "SearchesVectors",
     "SemanticSplitter",
+    "Sending",
     "SentenceSplitter",
     "Span",
     "Splitter",
@@ -378,6 +383,7 @@ _HOMES = {
         "LocalEmbedder",
         "OllamaEmbedder",
         "OpenAIEmbedder",
+        "Sending",
         "embedder_from_env",
     ),
     "ragchat_retrieval.engine": ("Hnsw",),
@@ -453,7 +459,7 @@ _HOMES = {
         "is_semantic",
         "validate_key",
     ),
-    "ragchat_retrieval.fusion": ("RRF", "Weighted"),
+    "ragchat_retrieval.fusion": ("RRF", "LaneResult", "Weighted"),
     "ragchat_retrieval.index": ("HybridIndex",),
     "ragchat_retrieval.ingest": (
         "Duplicates",
@@ -495,6 +501,7 @@ _HOMES = {
     "ragchat_retrieval.quantization": ("Quantized", "quantize"),
     "ragchat_retrieval.rerank": ("Rerank",),
     "ragchat_retrieval.rerankers": ("HttpReranker",),
+    "ragchat_retrieval.retry": ("Retries",),
     "ragchat_retrieval.stores.chroma": ("ChromaStore",),
     "ragchat_retrieval.stores.memory": ("MemoryStore",),
     "ragchat_retrieval.stores.opensearch": ("OpenSearchStore",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib.util
+import pkgutil
 import re
 import subprocess
 import sys
@@ -81,6 +82,13 @@ def test_the_links_of_a_page_lead_somewhere(page):
     for target in blocks.links_of(page):
         if not re.match(r"[a-z]+:|#", target):
             assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_a_name_with_its_module_can_be_imported_from_there(page):
+    text = page.read_text("utf-8")
+    for name in re.findall(r"`(ragchat_retrieval\.[\w.]+|ragchat\.\w+\.[\w.]+)", text):
+        pkgutil.resolve_name(name.rstrip("."))  # raises where there is none
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

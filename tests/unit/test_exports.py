@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,35 @@ def test_every_error_is_exported_and_belongs_to_the_tree():
     for leaf in leaves:
         assert issubclass(leaf, ragchat.RagchatError)
         assert getattr(ragchat, leaf.__name__) is leaf
+
+
+def values_of_ours() -> set[str]:
+    """Returns the names of the frozen dataclasses and named tuples of both packages."""
+    found, aliases = set(), set()
+    for package in PACKAGES:
+        for path in Path(package.__file__).parent.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Assign):
+                    aliases |= {ast.unparse(target) for target in node.targets}
+                if isinstance(node, ast.ClassDef) and "testing" not in path.parts:
+                    marks = " ".join(map(ast.unparse, (*node.decorator_list, *node.bases)))
+                    if "frozen=True" in marks or "NamedTuple" in marks:
+                        found.add(node.name)
+    return found - aliases
+
+
+def test_what_an_argument_is_made_of_is_public_too():
+    """An option that takes a value of ours is none without the name of that value."""
+    public = {*ragchat.__all__, *importlib.import_module("ragchat_retrieval.evaluation").__all__}
+    ours = values_of_ours()
+    assert "StagePolicy" in ours
+    for name in ragchat.__all__:
+        value = getattr(ragchat, name)
+        made = inspect.isclass(value) and not issubclass(value, Exception | dict)
+        if made or inspect.isfunction(value):
+            for argument in inspect.signature(value).parameters.values():
+                taken = set(re.findall(r"\w+", str(argument.annotation))) & ours
+                assert taken <= public, f"{name}({argument})"
 
 
 def imported_by(statement: str) -> set[str]:

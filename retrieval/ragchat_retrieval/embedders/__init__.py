@@ -1,4 +1,4 @@
-"""Embedders: hashing, local model, cache, and what the environment names."""
+"""Embedders: hashing, local model, served models, cache, and what the environment names."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.embedders.local import LocalEmbedder
     from ragchat_retrieval.embedders.ollama import OllamaEmbedder
     from ragchat_retrieval.embedders.openai import OpenAIEmbedder
+    from ragchat_retrieval.embedders.remote import Sending
 
 __all__ = [
     "CachedEmbedder",
@@ -21,6 +22,7 @@ __all__ = [
     "LocalEmbedder",
     "OllamaEmbedder",
     "OpenAIEmbedder",
+    "Sending",
     "embed_checked",
     "embedder_from_env",
     "known_dimension",
@@ -32,6 +34,7 @@ _HOMES = {
     "LocalEmbedder": "local",
     "OllamaEmbedder": "ollama",
     "OpenAIEmbedder": "openai",
+    "Sending": "remote",
     "embed_checked": "checks",
     "embedder_from_env": "environment",
     "known_dimension": "checks",
