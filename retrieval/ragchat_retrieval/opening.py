@@ -88,9 +88,9 @@ def open_index(
         url: A path such as ``kb.sqlite`` (one file, no service), ``postgresql://…`` (the extra
             ``postgres``), ``qdrant://host:6333`` (the extra ``qdrant``; ``qdrant+https://…`` for
             TLS), ``http+opensearch://host:9200`` or ``https+opensearch://…`` (the extra
-            ``opensearch``), ``chroma://host:8000`` (the extra ``chroma``), or ``memory://``. A path
-            may end in ``?vectors=hnsw`` or ``?vectors=int8`` (see `SQLiteStore`), ``memory://`` in
-            the latter.
+            ``opensearch``), ``chroma://host:8000`` or ``chroma+https://…`` (the extra ``chroma``),
+            or ``memory://``. A path may end in ``?vectors=hnsw`` or ``?vectors=int8`` (see
+            `SQLiteStore`), ``memory://`` in the latter.
         corpus: Name of the corpus inside the store.
         embedder: ``"env"`` takes what the environment names, else the local model if its extra is
             installed, else none (keyword search); None is none.
