@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -35,12 +36,15 @@ def about(retrieval: Retrieval) -> dict[str, Any]:
             skipped=retrieval.skipped,
         )
     )
-    timings = {timing.stage: round(timing.seconds, 6) for timing in retrieval.trace.stages}
+    seconds: dict[str, float] = defaultdict(float)
+    for timing in retrieval.trace.stages:
+        seconds[timing.stage] += timing.seconds
+    seconds["prepare"] = retrieval.trace.seconds
     return {
         "sources": sources["passages"],
         "degraded": sources["degraded"],
         "skipped": sources["skipped"],
-        "timings": {**timings, "prepare": round(retrieval.trace.seconds, 6)},
+        "timings": {name: round(s, 6) for name, s in seconds.items()},
     }
 
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 import ragchat
-from ragchat.prepared import PreparedRequest
+from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
-from ragchat.server.annotating import Annotator, annotated
+from ragchat.server.annotating import Annotator, about, annotated
+from ragchat_retrieval.trace import StageTiming, Trace
 
 ASKED = [{"role": "user", "content": "How many days of leave?"}]
 
@@ -31,6 +32,14 @@ def places(annotations):
         (each["url_citation"]["start_index"], each["url_citation"]["end_index"])
         for each in annotations
     ]
+
+
+def test_the_seconds_of_a_stage_are_those_of_all_its_runs():
+    """The vector lane runs twice for a question: it is embedded, then vectors are compared."""
+    runs = [("vector", 0.5), ("keyword", 0.125), ("vector", 0.25)]
+    stages = tuple(StageTiming(stage=stage, started=0, seconds=s) for stage, s in runs)
+    told = about(Retrieval(trace=Trace(stages=stages, seconds=1)))
+    assert told["timings"] == {"vector": 0.75, "keyword": 0.125, "prepare": 1}
 
 
 @pytest.mark.parametrize("size", [1, 7, 4095, 4096, 4097, 100_000])
