@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -16,6 +15,7 @@ from ragchat.errors import (
     InvalidAugmentation,
     InvalidRequest,
 )
+from ragchat.wire.failures import place_of
 from ragchat_retrieval.errors import (
     CorpusChanged,
     DeadlineExceeded,
@@ -112,10 +112,7 @@ def problem_of(error: BaseException, *, key: str = "") -> Problem:
     for kinds, status in _STATUSES:
         if isinstance(error, kinds):
             return Problem(status, str(error), code=_code(error))
-    told = [
-        f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
-    ]
-    _log.error("%s at %s", type(error).__name__, told[-1] if told else "an unknown place")
+    _log.error("%s", place_of(error))
     return Problem(500, "something went wrong on the server", code="internal")
 
 

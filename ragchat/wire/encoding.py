@@ -7,7 +7,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
-from ragchat.wire.failures import failure_of
+from ragchat.wire.failures import failure_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
@@ -55,8 +55,8 @@ class Encoder(Protocol):
 async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGenerator[bytes]:
     """Yields the body of a streamed response; an error becomes the format's own.
 
-    The events are closed at the end, also when the client goes away. An error that is none of ours
-    is logged with its traceback, without being told to the client.
+    The events are closed at the end, also when the client goes away. An error that is neither ours
+    nor the chat model's is logged by its class and place, without being told to the client.
 
     Args:
         events: Those of `turn`, or of ``prepared.events(…)``.
@@ -72,7 +72,7 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
         except Exception as error:  # noqa: BLE001 - the response has begun: it must say so itself
             failure = failure_of(error)
             if failure.code == "internal":
-                _log.error("an answer failed while it streamed", exc_info=error)
+                _log.error("an answer failed while it streamed: %s", place_of(error))
             last = encoder.fail(failure)
         else:
             last = encoder.finish()

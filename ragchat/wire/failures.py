@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from http import HTTPStatus
 
 from ragchat.wire.moments import Failure
@@ -28,6 +29,13 @@ def failure_of(error: BaseException) -> Failure:
     if _is_connection_error(error):
         return Failure("upstream", _UPSTREAM, retryable=True)
     return Failure("internal", _INTERNAL)
+
+
+def place_of(error: BaseException) -> str:
+    """Returns an error's class and where it was raised: what a log may hold of any error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+    return f"{type(error).__name__} at {place}"
 
 
 def _is_connection_error(error: BaseException) -> bool:

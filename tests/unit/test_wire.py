@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from hypothesis import given
@@ -204,6 +205,23 @@ def test_a_failure_says_what_a_client_may_know_and_never_what_another_library_sa
     failure = failure_of(error)
     assert (failure.code, failure.status, failure.retryable) == (code, status, retryable)
     assert "sk-123" not in failure.message
+
+
+async def test_a_fault_is_logged_by_its_class_and_place_without_what_it_says(caplog):
+    """What another library says may repeat prompts and keys, and so may what made it fail."""
+
+    async def broken():
+        yield TextDelta(0, "a")
+        raise ValueError("key sk-123") from KeyError("the prompt")
+
+    body = b"".join([piece async for piece in encoded(broken(), EventEncoder())])
+    assert b"internal" in body
+    (record,) = caplog.records
+    told = logging.Formatter().format(record)
+    assert "ValueError" in told
+    assert "test_wire.py:" in told
+    assert "sk-123" not in told
+    assert "the prompt" not in told
 
 
 @given(st.text(min_size=1))
