@@ -201,8 +201,9 @@ class _Calls:
     """Tells which tool call a piece belongs to, also where a provider gives it no index of its own.
 
     Some leave the index out, and some give every call the same. A piece without an index belongs to
-    the latest call; a name beside another id, or beside neither id nor index, begins a call. Some
-    repeat id and name with every piece.
+    the latest call; a name beside another id, or beside neither id nor index, begins a call, and
+    so does one behind arguments where there are no ids. Some repeat id and name, or the name alone,
+    with every piece.
     """
 
     def __init__(self) -> None:
@@ -210,6 +211,8 @@ class _Calls:
         """Position of the latest call by the provider's index; of all calls by None."""
         self._ids: list[str] = []
         self._names: list[str] = []
+        self._argued: set[int] = set()
+        """Positions of calls whose arguments have begun, so that their names are whole."""
 
     def delta(self, choice: int, call: Foreign, index: int | None, halves: Halves) -> ToolCallDelta:
         """Returns the event of one piece."""
@@ -219,11 +222,14 @@ class _Calls:
         name, id_ = text_of(read(body, "name")), text_of(read(call, "id"))
         position = self._position(index, name, id_)
         fresh = not self._ids[position]
-        if id_ and not fresh and name == self._names[position]:
+        again = (id_ and not fresh) or position in self._argued
+        if again and name == self._names[position]:
             name = ""
         self._ids[position] = self._ids[position] or id_
         self._names[position] += name
         arguments = _arguments(read(body, "input" if custom else "arguments"))
+        if arguments:
+            self._argued.add(position)
         return ToolCallDelta(
             choice,
             position,
@@ -244,7 +250,9 @@ class _Calls:
 
     def _begins(self, position: int, index: int | None, id_: str) -> bool:
         """Says whether a piece with a name begins another call than the one at `position`."""
-        return self._ids[position] not in ("", id_) if id_ else index is None
+        if id_:
+            return self._ids[position] not in ("", id_)
+        return index is None or (position in self._argued and not self._ids[position])
 
 
 def _usage(usage: Foreign) -> Usage | None:

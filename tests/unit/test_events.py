@@ -365,6 +365,15 @@ def test_calls_without_ids_are_told_apart_by_their_names():
     assert pieces(piece("{}", "f"), piece("[]", "f")) == [(None, "f", "{}"), (None, "f", "[]")]
 
 
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_a_name_behind_arguments_begins_a_call_where_all_have_the_same_number_and_no_id(name):
+    first = [piece("{", "f", index=0, id=""), piece("}", index=0, id="")]
+    assert pieces(*first, piece("[]", name, index=0, id="")) == [
+        (None, "f", "{}"),
+        (None, name, "[]"),
+    ]
+
+
 def test_the_calls_of_a_whole_message_are_as_many_as_it_lists():
     calls = [tool_call("f", id="1"), tool_call("f", "[]", id="1")]
     whole = {"choices": [{"index": 0, "message": {"content": None, "tool_calls": calls}}]}
@@ -386,6 +395,8 @@ def test_a_last_chunk_that_repeats_the_whole_message_adds_only_what_no_chunk_has
 def test_a_name_that_comes_with_every_piece_of_its_call_is_one_name():
     again = piece("}", "f", index=0, id="1")
     assert pieces(piece("{", "f", index=0, id="1"), again) == [("1", "f", "{}")]
+    without_id = piece("}", "f", index=0)
+    assert pieces(piece("{", "f", index=0, id="1"), without_id) == [("1", "f", "{}")]
     cut = piece("", "f", index=0)
     assert pieces(piece("", "f", index=0, id="1"), cut) == [("1", "ff", "")]
 
