@@ -176,7 +176,7 @@ class Preparer:
                 the request by itself does not fit the window.
             ScopeViolation: The retriever returned something outside filter or scope.
             DeadlineExceeded: The time is used up.
-            RagchatError: A stage failed that the policy does not let be skipped.
+            Exception: What a stage raised that the policy does not let be skipped, as it came.
         """
         snapshot = ChatRequest.snapshot(request, **params)
         run = Run(self.policy, on_stage=self.on_stage)

@@ -59,7 +59,7 @@ async def turn(
         **params: The request as keyword arguments, ``messages`` among them.
 
     Raises:
-        RagchatError: As `Preparer.prepare`; the answer call's errors arrive as they are.
+        Exception: As for `Preparer.prepare`; errors of the answer call arrive as they are.
         InvalidSetting: Before anything is prepared: ``create`` is no function.
     """
     if create is not None:

@@ -243,7 +243,7 @@ class HybridIndex(Adopting):
             InvalidQuery: The question is neither a string nor a `Query`.
             IdentityMismatch: The corpus was written with other settings.
             ScopeViolation: The store broke filter or scope; the result is withheld.
-            RetrievalError: A lane failed (a search on its own does not skip stages).
+            Exception: What a lane raised, as it came (a search on its own does not skip stages).
         """
         return (await self.search_batch([query], **options))[0]
 
@@ -258,6 +258,9 @@ class HybridIndex(Adopting):
 
         Returns:
             A result per question. If any fails, nothing is returned.
+
+        Raises:
+            Exception: As for `search`.
         """
         base = SearchOptions.of(**options)
         run = started(base.policy)

@@ -128,7 +128,12 @@ class SearchOptions:
     def of(
         cls, base: SearchOptions | None = None, /, **keywords: Unpack[SearchKeywords]
     ) -> SearchOptions:
-        """Builds options from keyword arguments, on top of others."""
+        """Builds options from keyword arguments, on top of others.
+
+        Raises:
+            InvalidSetting: There is no such option, or a value lies outside its range.
+            InvalidFilter: `filter` or `scope` is malformed.
+        """
         values: dict[str, Any] = dict(keywords)
         for name in ("filter", "scope"):
             if name in values:

@@ -145,7 +145,7 @@ class RetrievalPipeline:
 
         Raises:
             InvalidQuery: The query is blank.
-            RetrievalError: A stage failed that the policy does not let be skipped.
+            Exception: What a stage raised that the policy does not let be skipped, as it came.
         """
         caller = query if isinstance(query, Query) else Query(query)
         asked = self._options.bound(caller)
@@ -168,7 +168,7 @@ class RetrievalPipeline:
         """Ranks passages for a query that may not be the final one, with no stage around it.
 
         Raises:
-            RetrievalError: A lane failed that the policy does not let be skipped.
+            Exception: What a lane raised that the policy does not let be skipped, as it came.
         """
         asked = self._options.bound(query)
         if asked.top_k is not None and asked.top_k <= 0:
