@@ -9,7 +9,6 @@ It asks the chat model that `OPENAI_API_KEY` and `OPENAI_BASE_URL` name. It prin
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from openai import AsyncOpenAI, OpenAIError
 
@@ -25,32 +24,30 @@ CONVERSATION = [
 ]
 
 
+def asked(retrieval: ragchat.Retrieval) -> int:
+    """Counts the calls of the chat model; embeddings are among the calls too."""
+    return sum(call.operation == "chat" for call in retrieval.trace.calls)
+
+
 async def main() -> None:
-    client = AsyncOpenAI()
-    calls = 0
-
-    async def create(**request: Any) -> object:
-        nonlocal calls
-        calls += 1
-        return await client.chat.completions.create(**request)
-
     index = ragchat.quickstart()
     await index.ingest(*DOCUMENTS)
-    preparer = ragchat.Preparer(
-        index.retriever(top_k=1),
-        gate=ragchat.RetrievalGate(),
-        query_transformer=ragchat.QueryPlanner(ragchat.ChatModel(create, model="gpt-5-mini"), 1),
-    )
+    async with AsyncOpenAI() as client:
+        small = ragchat.ChatModel(client.chat.completions.create, model="gpt-5-mini")
+        preparer = ragchat.Preparer(
+            index.retriever(top_k=1),
+            gate=ragchat.RetrievalGate(),
+            query_transformer=ragchat.QueryPlanner(small, variants=1),
+        )
 
-    async def ask(text: str) -> ragchat.Retrieval:
-        messages = [*CONVERSATION, {"role": "user", "content": text}]
-        return (await preparer.prepare(model="gpt-5", messages=messages)).retrieval
+        async def retrieve(text: str) -> ragchat.Retrieval:
+            messages = [*CONVERSATION, {"role": "user", "content": text}]
+            return (await preparer.prepare(model="gpt-5", messages=messages)).retrieval
 
-    skipped = (await ask("Great, thanks!")).skipped
-    print(f"small talk: {skipped}, {calls} model calls")
-    found = await ask("And how much is it?")
-    print(f"a question: {len(found.queries)} queries, {calls} model call")
-    await client.close()
+        thanks = await retrieve("Great, thanks!")
+        print(f"small talk: {thanks.skipped}, {asked(thanks)} model calls")
+        found = await retrieve("And how much is it?")
+        print(f"a question: {len(found.queries)} queries, {asked(found)} model call")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`RetrievalGate`: which turns need no retrieval, told by rule. Pure; it asks nobody.
 
 A turn is let go only if every word of it belongs to a closed list of greetings, thanks, goodbyes
-and acknowledgements in a dozen languages. So a question word, a digit, an identifier, an unknown
+and acknowledgements in seventeen languages. So a question word, a digit, an identifier, an unknown
 word or a sentence always retrieves: a search in vain costs milliseconds, a missed one an answer.
 """
 
