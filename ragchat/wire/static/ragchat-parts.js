@@ -59,7 +59,7 @@ export function doing(state, passages) {
 /** The bar of what took how long, which opens to a list. `total` is in seconds. */
 export function stageBar(state, total) {
   const stages = state.stages.filter((one) => !one.running && one.stage !== "retrieve");
-  const prepared = state.stages.reduce((sum, one) => sum + one.seconds, 0);
+  const prepared = stages.reduce((sum, one) => sum + one.seconds, 0);
   const bar = element("span", { class: "bar", "aria-hidden": "true" });
   for (const { seconds: length, outcome } of stages) {
     const part = element("i", { class: outcome === "ok" ? null : "skipped" });
