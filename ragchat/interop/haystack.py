@@ -82,7 +82,7 @@ class RagchatRetriever:
     """A retriever of ours as a component: takes ``query`` and ``top_k``, gives ``documents``.
 
     Documents carry the passage's id and metadata, with ``document_id``, ``title``, ``source``,
-    ``page``, ``lines`` and ``span`` beside them.
+    ``headings``, ``page``, ``lines`` and ``span`` beside them.
 
     Args:
         retriever: An index's ``retriever(…)``, or any function of a query.

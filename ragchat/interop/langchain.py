@@ -66,7 +66,7 @@ class RagchatRetriever(BaseRetriever):
     """A retriever of ours for LangChain: ``RagchatRetriever(retriever=index.retriever(top_k=5))``.
 
     Documents carry the passage's id and metadata, with ``document_id``, ``title``, ``source``,
-    ``page``, ``lines``, ``span`` and ``relevance_score`` beside them.
+    ``headings``, ``page``, ``lines``, ``span`` and ``relevance_score`` beside them.
     """
 
     retriever: Any

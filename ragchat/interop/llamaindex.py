@@ -78,7 +78,7 @@ class RagchatRetriever(BaseRetriever):
     """A retriever of ours for LlamaIndex.
 
     Nodes carry the passage's id, its place in the document and its metadata, with ``document_id``,
-    ``title``, ``source``, ``page``, ``lines`` and ``span`` beside them.
+    ``title``, ``source``, ``headings``, ``page``, ``lines`` and ``span`` beside them.
 
     Args:
         retriever: An index's ``retriever(…)``, or any function of a query.
