@@ -31,7 +31,7 @@ PASSAGE = (
 
 _LONG = 8_192
 """Characters of a document beyond which its passages keep their text, too. To cut one out, all of
-the document has to be read: 1 MB of Cyrillic takes three milliseconds, for each one in a ranking."""
+the document has to be read: 1 MB of Cyrillic takes three milliseconds, for each in a ranking."""
 
 _TOGETHER = 1024
 """Passages whose terms are encoded together."""
@@ -88,9 +88,7 @@ def passage_rows(
     for passage, (key, terms) in zip(passages, numbered, strict=False):
         span, lines = passage.span, passage.lines
         sliced = (
-            cut
-            and span is not None
-            and text[max(span.start, 0) : max(span.end, 0)] == passage.text
+            cut and span is not None and text[max(span.start, 0) : max(span.end, 0)] == passage.text
         )
         yield (
             key,

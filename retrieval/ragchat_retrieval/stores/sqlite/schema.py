@@ -1,8 +1,8 @@
 """The tables of the file, and how a file is recognised as ours.
 
 Text of a document is kept once, unless it is long; a passage keeps its own where it is not the
-slice of the document that its span says, or where that slice would be dear. Large columns come last, so that a scan over the small ones does not
-walk through them.
+slice of the document that its span says, or where cutting that slice out would be dear. Large
+columns come last, so that a scan over the small ones does not walk through them.
 """
 
 from __future__ import annotations
