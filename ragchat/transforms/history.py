@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ragchat.citations import Citations
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER, Analyzer, is_paired
 from ragchat_retrieval.stages import beside
@@ -85,6 +86,7 @@ class HistoryExpansionTransformer:
     def _context(self, question: str, spoken: Sequence[Turn]) -> list[ContextText]:
         asked = [turn.text for turn in spoken if turn.role == "user"]
         answer = next((turn.text for turn in reversed(spoken) if turn.role == "assistant"), "")
+        answer = Citations().rewrite(answer, "strip").text.strip()  # its numbers are no words
         known = set(self.analyzer.terms(question))
         gain = next((gain for most, gain in self.gains if len(known) <= most), 0.0)
         last = asked[-1] if asked else ""

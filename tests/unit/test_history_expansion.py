@@ -58,6 +58,23 @@ async def test_what_the_answer_took_up_of_the_question_before_weighs_most():
     ]
 
 
+async def test_the_numbers_of_citations_are_no_words_of_an_answer():
+    """Every answer has them, and none of them means the number that a user spoke of."""
+    found = await context(
+        "is parking included?",
+        user("I need 2 rooms for 10 nights"),
+        assistant("A room is 90 euros [1, 2]. Of 10 nights one is free【10】."),
+    )
+    assert [c.text for c in found] == [
+        "I need 2 rooms for 10 nights",
+        "rooms 10 nights",
+        "is parking included? rooms 10 nights",
+        "A room is 90 euros. Of 10 nights one is free.",
+    ]
+    only, *_ = await context("is parking included?", user("rooms?"), assistant("[1]"))
+    assert only.text == "rooms?"
+
+
 @pytest.mark.parametrize("answers", [(), (assistant("Ten a day."),)])
 async def test_where_nothing_was_taken_up_the_last_user_turn_is_what_it_is_about(answers):
     found = await context("how much?", user("boats"), user("hire of bikes"), *answers)
