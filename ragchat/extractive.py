@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ragchat.afterwards import run_afterwards
+from ragchat.citations import scan
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
 from ragchat_retrieval.embedders.checks import embed_checked
 from ragchat_retrieval.errors import InvalidSetting
@@ -84,7 +85,8 @@ class ExtractiveAnswer:
     """An answer made of sentences of the evidence."""
 
     text: str
-    """The sentences, each followed by its citation such as ``[1]``; says so if there are none."""
+    """The sentences, each followed by its citation such as ``[1]``; says so if there are none. What
+    would be a citation in a document's own text is in round brackets."""
 
     sentences: tuple[SupportingSentence, ...] = ()
     """In the order of the evidence."""
@@ -148,7 +150,7 @@ async def extractive_answer(
     degraded = tuple(dict.fromkeys(run.record.degraded))
     if not chosen:
         return ExtractiveAnswer(NO_SUPPORT, degraded=degraded)
-    text = " ".join(f"{sentence.text} [{sentence.citation}]" for sentence in chosen)
+    text = " ".join(f"{_quoted(sentence.text)} [{sentence.citation}]" for sentence in chosen)
     return ExtractiveAnswer(text, tuple(chosen), degraded=degraded)
 
 
@@ -242,6 +244,18 @@ def _choose(ranked: Sequence[_Ranked], limit: int) -> list[SupportingSentence]:
         SupportingSentence(sentence.text, number, sentence.span, min(score, 1.0))
         for score, number, sentence in sorted(taken, key=lambda item: (item[1], item[2].span))
     ]
+
+
+def _quoted(sentence: str) -> str:
+    """Returns a sentence in which nothing is a citation, or hides the one that follows it."""
+    followed = f"{sentence} [1]"
+    if not any(marker.end == len(followed) for marker in scan(followed)):
+        sentence = sentence.replace("`", "'").replace("~", "-")  # it ends inside of code
+    parts, read = [], 0
+    for marker in scan(sentence):
+        parts += [sentence[read : marker.start], f"({sentence[marker.start + 1 : marker.end - 1]})"]
+        read = marker.end
+    return "".join((*parts, sentence[read:]))
 
 
 def _similarity(a: frozenset[str], b: frozenset[str]) -> float:

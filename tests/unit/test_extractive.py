@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragchat.citations import Citations
 from ragchat.extractive import NO_SUPPORT, ExtractiveAnswer, extractive_answer
 from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import EmbeddingError, InvalidQuery, InvalidSetting
@@ -135,6 +136,28 @@ async def test_numbers_are_those_of_given_citations():
     evidence = {4: Passage("Employees get 25 days of paid leave.")}
     answer = await extractive_answer("paid leave", evidence)
     assert answer.text.endswith("[4]")
+
+
+async def test_the_brackets_of_a_document_are_no_citations():
+    """A paper's own references, which the prompt's numbers have nothing to do with."""
+    paper = "The valve opens at 5 bar [2], as `bar` says【7:0†f】."
+    evidence = candidates(paper, "Pumps are blue.")
+    answer = await extractive_answer("When does the valve open?", evidence)
+    assert answer.text == "The valve opens at 5 bar (2), as `bar` says(7:0†f). [1]"
+    assert answer.sentences[0].text == paper
+
+
+MARKERS = ["[1]", "[2, 3]", "【2】", "\uff3b1\uff3d", "【4:0†f】"]
+FRAGMENTS = [*MARKERS, "`", "``", "~~~", "!", "x", "(", " ", "\\"]
+
+
+@given(st.lists(st.lists(st.sampled_from(FRAGMENTS)).map("".join), min_size=1, max_size=3))
+async def test_no_document_forges_a_citation_or_hides_one(texts):
+    evidence = candidates(*(f"The valve {text} opens{text}" for text in texts))
+    answer = await extractive_answer("the valve opens", evidence)
+    found = Citations([candidate.passage for candidate in evidence]).find(answer.text)
+    assert [mention.numbers for mention in found] == [(s.citation,) for s in answer.sentences]
+    assert not any(mention.unknown for mention in found)
 
 
 async def test_a_table_s_row_is_a_sentence_and_its_rule_is_none():
