@@ -31,9 +31,16 @@ def test_what_is_repeated_makes_room_for_what_is_new():
     assert split(text, 3, 2, most=9) == ["A b c. D e f.", "D e f. G h i j k l."]
 
 
-def test_a_sentence_that_is_too_long_is_cut_and_each_part_counts_as_one():
-    assert split("a b c d e f g.", 2, 0, most=3) == ["a b", "c d", "e f", "g."]
-    assert split("a b c d e f g.", 9, 0, most=3) == ["a b c", "d e f", "g."]
+@pytest.mark.parametrize("sentences", [1, 2, 9])
+def test_a_sentence_that_is_too_long_is_cut_in_parts_that_are_full(sentences):
+    """As a transcript without stops is, which would else be passages of a few words."""
+    assert split("a b c d e f g.", sentences, 0, most=3) == ["a b c", "d e f", "g."]
+
+
+def test_each_part_of_a_sentence_that_is_too_long_counts_as_a_sentence():
+    text = "One. Two tea cup pot tray. Six. End."
+    assert split(text, 2, 0, most=4) == ["One.", "Two tea cup pot", "tray. Six.", "End."]
+    assert split(text, 3, 0, most=4) == ["One.", "Two tea cup pot", "tray. Six. End."]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ragchat_retrieval.chunking.breaks import (
@@ -98,6 +98,20 @@ def pieces(
                 yield Piece(span.start, span.end, tokens, entry)
             else:
                 yield from pieces(text, *span, finer, size=size, measure=measure)
+
+
+def sentence_pieces(text: str, *, size: int, measure: Measure) -> list[Piece]:
+    """Returns the sentences of a text; what is larger than `size` in parts that fill it."""
+    whole: list[Piece] = []
+    cut = pieces(text, 0, len(text), SENTENCES, size=size, measure=measure)
+    for broken, run in groupby(cut, key=lambda piece: piece.entry is not Entry.INSIDE):
+        if not broken:
+            whole += run
+            continue
+        # Single words and letters say too little by themselves.
+        for start, end in pack(text, run, size=size, overlap=0, count=measure.one):
+            whole.append(Piece(start, end, measure.one(text[start:end]), Entry.START))
+    return whole
 
 
 def pack(

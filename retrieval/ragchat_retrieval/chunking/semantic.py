@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect, insort
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragchat_retrieval.chunking.build import build_passages
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
-from ragchat_retrieval.chunking.packing import SENTENCES, Entry, Piece, pack, pieces
+from ragchat_retrieval.chunking.packing import pack, sentence_pieces
 from ragchat_retrieval.embedders.checks import embed_checked, naming
 from ragchat_retrieval.errors import InvalidSetting
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.chunking.packing import Piece
     from ragchat_retrieval.ports import Embedder
     from ragchat_retrieval.values import Document, Passage, Span
 
@@ -89,7 +90,9 @@ class SemanticSplitter:
             EmbeddingError: The embedder failed.
         """
         measure = Measure(self.count)
-        parts = await asyncio.to_thread(self._sentences, document.text, measure)
+        parts = await asyncio.to_thread(
+            sentence_pieces, document.text, size=self.size, measure=measure
+        )
         texts = [document.text[part.start : part.end] for part in parts]
         with naming([document.id] * _BATCH):
             rows = [
@@ -114,19 +117,6 @@ class SemanticSplitter:
         except RuntimeError:
             return asyncio.run(self.asplit(document))
         raise InvalidSetting("SemanticSplitter", "await asplit where an event loop runs")
-
-    def _sentences(self, text: str, measure: Measure) -> list[Piece]:
-        """Returns the sentences; what is larger than `size` in parts that fill it."""
-        whole: list[Piece] = []
-        cut = pieces(text, 0, len(text), SENTENCES, size=self.size, measure=measure)
-        for broken, run in groupby(cut, key=lambda piece: piece.entry is not Entry.INSIDE):
-            if not broken:
-                whole += run
-                continue
-            # Single words and letters say too little to be embedded one by one.
-            for start, end in pack(text, run, size=self.size, overlap=0, count=measure.one):
-                whole.append(Piece(start, end, measure.one(text[start:end]), Entry.START))
-        return whole
 
     def _passages(
         self,

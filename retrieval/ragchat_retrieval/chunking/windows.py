@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ragchat_retrieval.chunking.build import build_passages
 from ragchat_retrieval.chunking.measure import Measure, TokenCounter, check_size
-from ragchat_retrieval.chunking.packing import SENTENCES, pieces
+from ragchat_retrieval.chunking.packing import sentence_pieces
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.values import Span
 
@@ -23,7 +23,8 @@ class SentenceSplitter:
     """Makes passages of a number of sentences, for questions whose answer is a sentence or two.
 
     A passage has fewer sentences where they would count more than `most` tokens. A sentence that
-    counts more by itself is cut as by `TextSplitter`, and each part is taken for a sentence.
+    counts more by itself is cut as by `TextSplitter`, in parts that fill `most`, each of which is
+    taken for a sentence.
 
     Raises:
         InvalidSetting: `size` or `most` is below 1, or `overlap` is negative or not below `size`.
@@ -54,7 +55,7 @@ class SentenceSplitter:
     def split(self, document: Document) -> list[Passage]:
         """Returns the passages of a document, in order; a blank document has none."""
         text, measure = document.text, Measure(self.count)
-        parts = list(pieces(text, 0, len(text), SENTENCES, size=self.most, measure=measure))
+        parts = sentence_pieces(text, size=self.most, measure=measure)
         return build_passages(document, ((s, ()) for s in self._windows(text, parts, measure)))
 
     def _windows(self, text: str, parts: Sequence[Piece], measure: Measure) -> Iterator[Span]:
