@@ -66,6 +66,7 @@ class Prompt:
         Raises:
             InvalidPrompt: There is no such file, the template does not parse, does not use a
                 required variable, or uses one that nobody gives it.
+            InvalidSetting: The environment names a folder of prompts that is none.
         """
         prompt = cls(name, _source(name, override))
         used = _variables(name, prompt.source)
@@ -103,8 +104,9 @@ def prompt_for(
         required: Variables that the template must use.
 
     Raises:
-        InvalidSetting: `model` is no `ChatModel`, as a client and its ``create`` are none.
-        InvalidPrompt: As `Prompt.load`.
+        InvalidSetting: `model` is no `ChatModel`, as a client and its ``create`` are none; or as
+            for `Prompt.load`.
+        InvalidPrompt: As for `Prompt.load`.
     """
     if not callable(getattr(model, "complete", None)):
         raise InvalidSetting("model", "must be a ChatModel(create, model=…)")
@@ -155,8 +157,9 @@ def _source(name: str, override: PromptOverride | None) -> str:
         if (own := path / f"{name}{_SUFFIX}").is_file():
             return _read(name, own)
     elif folder := os.environ.get(FOLDER_VARIABLE):
-        own = Path(folder) / f"{name}{_SUFFIX}"
-        if own.is_file():
+        if not Path(folder).is_dir():
+            raise InvalidSetting(FOLDER_VARIABLE, "must be a folder")
+        if (own := Path(folder) / f"{name}{_SUFFIX}").is_file():
             return _read(name, own)
     return _packaged(name)
 

@@ -152,6 +152,13 @@ def test_a_folder_of_prompts_that_is_not_there_is_refused(tmp_path):
         ChatModel(ScriptedChatModel("x").create, model="m", prompts=tmp_path / "nowhere")
 
 
+def test_a_folder_that_the_environment_names_must_be_there(tmp_path, monkeypatch):
+    """A name with a slip in it does not quietly mean our own prompts."""
+    monkeypatch.setenv("RAGCHAT_PROMPTS", str(tmp_path / "promtps"))
+    with pytest.raises(InvalidSetting, match="RAGCHAT_PROMPTS: must be a folder"):
+        HydeTransformer(MODEL)
+
+
 @pytest.mark.parametrize("override", ["no/such/file.md", "\0"])
 def test_a_missing_file_fails_at_construction(override):
     with pytest.raises(InvalidPrompt):
