@@ -38,6 +38,8 @@ class CompressionTransformer:
     """Counts them; by default exactly, in ``o200k_base``."""
 
     prompt: PromptOverride | None = field(default=None, kw_only=True)
+    """Replaces the packaged prompt: a template as text, or the path of one."""
+
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

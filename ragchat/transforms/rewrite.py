@@ -30,6 +30,8 @@ class RewriteTransformer:
     """What will run the query, in words: ``vector store``, ``web search engine``, …"""
 
     prompt: PromptOverride | None = field(default=None, kw_only=True)
+    """Replaces the packaged prompt: a template as text, or the path of one."""
+
     _prompt: Prompt = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

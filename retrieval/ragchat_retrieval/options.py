@@ -66,7 +66,8 @@ class SearchOptions:
     """How many candidates to return; 0 or less gives none, None every scored one."""
 
     candidates: int | None = None
-    """Per lane: None is max(100, 10 · top_k), at most 500; 0 or less lets the store choose."""
+    """Per lane: None is max(100, 10 · top_k), at most 500 or top_k; 0 or less lets the store
+    choose."""
 
     filter: Filter = field(default_factory=Filter)
     """Narrows both lanes from inside; ANDed with the query's own."""
@@ -81,6 +82,8 @@ class SearchOptions:
     """None takes the index's own."""
 
     rerank: Rerank | None = None
+    """Orders the best after fusion anew; as an argument, a bare reranker will do."""
+
     min_rerank: float | None = None
     """Least score of the reranker, 0 … 1; ignored when reranking did not take place."""
 
@@ -100,6 +103,8 @@ class SearchOptions:
     filter selects hits and does not bound what stands beside them."""
 
     explain: bool = False
+    """Whether each candidate carries an `Explanation`."""
+
     policy: Policy | None = None
     """None takes the caller's run (a Preparer's), else `Policy.strict()`."""
 

@@ -55,6 +55,8 @@ class StagePolicy:
     """
 
     on_error: Literal["raise", "skip"] = "raise"
+    """Whether a failure ends the work, or the work goes on without the stage."""
+
     timeout: float | None = None
     """Seconds; None takes the policy's own ``timeout``."""
 

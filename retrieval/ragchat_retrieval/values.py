@@ -177,9 +177,11 @@ class Passage:
     """1-based page, for paged documents."""
 
     lines: Lines | None = field(default=None, kw_only=True)
-    """Where it stands in its document, as is `span`; None where nobody told."""
+    """Its first and its last line in its document, from 1; None where nobody told."""
 
     span: Span | None = field(default=None, kw_only=True)
+    """Its code points in its document, from 0, end exclusive; None where nobody told."""
+
     ordinal: int = field(default=0, kw_only=True)
     """Position among its document's passages, from 0."""
 
