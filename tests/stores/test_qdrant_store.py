@@ -55,7 +55,7 @@ if "QDRANT_URL" in os.environ:
         async def prefix(self) -> AsyncIterator[str]:
             prefix = f"test-{uuid.uuid4().hex}"
             yield prefix
-            client = AsyncQdrantClient(os.environ["QDRANT_URL"])
+            client = AsyncQdrantClient(os.environ["QDRANT_URL"], check_compatibility=False)
             for collection in (await client.get_collections()).collections:
                 if collection.name.startswith(prefix):
                     await client.delete_collection(collection.name)
