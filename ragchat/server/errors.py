@@ -111,7 +111,9 @@ def problem_of(error: BaseException, *, key: str = "") -> Problem:
         return Problem(502, "the chat model's server could not be reached", code="upstream")
     for kinds, status in _STATUSES:
         if isinstance(error, kinds):
-            return Problem(status, str(error), code=_code(error))
+            # To send a document again that cannot be embedded would not help.
+            refused = isinstance(error, EmbeddingError) and error.document_id is not None
+            return Problem(400 if refused else status, str(error), code=_code(error))
     _log.error("%s", place_of(error))
     return Problem(500, "something went wrong on the server", code="internal")
 

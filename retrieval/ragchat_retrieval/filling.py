@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragchat_retrieval.errors import DocumentChanged
+from ragchat_retrieval.errors import DocumentChanged, EmbeddingError
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.revisions import embed_texts, with_terms
 from ragchat_retrieval.values import Revision, indexed_text
@@ -36,6 +36,8 @@ async def fill_vectors(
 ) -> int:
     """Embeds every passage that has no vector, a few documents at a time.
 
+    A document that the embedder cannot take does not keep the others from theirs.
+
     Args:
         store: The corpus.
         embedder: The model.
@@ -45,17 +47,24 @@ async def fill_vectors(
 
     Returns:
         How many vectors it gave.
+
+    Raises:
+        EmbeddingError: At the end, that of the first document that could not be embedded; at once,
+            if no document is at fault.
     """
     ids = list(await store.document_ids(scope=_EVERYTHING))
     given = 0
+    failed: dict[str, EmbeddingError] = {}
     for start in range(0, len(ids), BATCH_DOCUMENTS):
         some = ids[start : start + BATCH_DOCUMENTS]
         filled = None
         while filled is None:
             with suppress(DocumentChanged):  # others write as well; what they wrote is read again
-                filled = await _filled(store, embedder, analyzer, identity, some)
+                filled = await _filled(store, embedder, analyzer, identity, some, failed=failed)
         given += filled
         on_progress(min(1.0, (start + BATCH_DOCUMENTS) / len(ids)))
+    if failed:
+        raise next(iter(failed.values()))
     on_progress(1.0)
     return given
 
@@ -66,15 +75,24 @@ async def _filled(
     analyzer: Analyzer,
     identity: Identity,
     document_ids: Sequence[str],
+    *,
+    failed: dict[str, EmbeddingError],
 ) -> int:
-    """Gives vectors to some documents.
+    """Gives vectors to some documents; those that cannot be embedded are added to `failed`.
 
     Raises:
         DocumentChanged: One of them was changed or removed meanwhile.
     """
     revisions = []
     for document_id in document_ids:
-        revision = await _embedded(store, embedder, document_id)
+        try:
+            revision = await _embedded(store, embedder, document_id)
+        except EmbeddingError as error:
+            if error.document_id is None:
+                raise
+            failed[document_id] = error
+            continue
+        failed.pop(document_id, None)  # it was read again, and is another one
         if revision is not None:
             revisions.append(revision)
     if not revisions:

@@ -218,6 +218,8 @@ class HybridIndex(Adopting):
         Raises:
             InvalidSetting: The index has no embedder.
             IdentityMismatch: The corpus has vectors of another model.
+            EmbeddingError: The embedder failed. Where it is a document's fault, which is then
+                named, the others have got their vectors.
         """
         if self.embedder is None:
             raise InvalidSetting("embedder", "is needed to embed")

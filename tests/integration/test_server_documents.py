@@ -157,6 +157,24 @@ async def test_an_upload_tells_its_progress_while_it_is_read(served):
     assert json.loads(events[-1][1][6:])["documents"] == 20
 
 
+async def test_a_document_that_the_embedder_refuses_is_the_clients_fault(serve):
+    """To send it again, as clients do after a 503, would not help."""
+
+    class Refusing(ragchat.HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            rows = await super().embed(texts, kind)
+            rows[["bad" in text for text in texts]] = 0.0
+            return rows
+
+    served = await serve(ragchat.HybridIndex(embedder=Refusing(64)))
+    answer = await served.http.put("/v1/documents/a", json={"text": "a bad one"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "embedding_error")
+    assert "bad" not in answer.text
+    files = [("file", ("a.txt", b"a bad one")), ("file", ("b.txt", b"a good one"))]
+    report = (await served.http.post("/v1/documents", files=files)).json()
+    assert (report["documents"], [e["id"] for e in report["errors"]]) == (1, ["uploads/a.txt"])
+
+
 @pytest.mark.parametrize("name", ["../x.txt", "/etc/x.txt", "a/../../x.txt", "a" * 300])
 async def test_no_name_of_a_file_leads_out_of_its_upload(served, index, name):
     answer = await served.http.post("/v1/documents", files=[("file", (name, b"text"))])

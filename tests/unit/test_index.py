@@ -53,6 +53,15 @@ class Counting(HashingEmbedder):
         return await super().embed(texts, kind)
 
 
+class Refusing(HashingEmbedder):
+    """Gives no usable vector for bad texts."""
+
+    async def embed(self, texts, kind="query"):
+        rows = await super().embed(texts, kind)
+        rows[["bad" in text for text in texts]] = 0.0
+        return rows
+
+
 class Broken(HashingEmbedder):
     """Embeds passages and fails on queries."""
 
@@ -371,12 +380,6 @@ async def test_an_embedder_that_fails_writes_nothing():
 
 @pytest.mark.parametrize("write", ["ingest", "embed", "migrate"])
 async def test_an_embedder_that_fails_at_a_text_names_its_document(write):
-    class Refusing(HashingEmbedder):
-        async def embed(self, texts, kind="query"):
-            rows = await super().embed(texts, kind)
-            rows[["bad" in text for text in texts]] = 0.0
-            return rows
-
     docs = documents(*["one\n\ntwo"] * 40, "three\n\na bad one", "bad")
     bare = await filled(*docs, embedder=None, splitter=ParagraphSplitter())
     new = HybridIndex(
@@ -393,6 +396,18 @@ async def test_an_embedder_that_fails_at_a_text_names_its_document(write):
         await writes[write]()
     assert caught.value.document_id == "d40"
     assert "bad" not in str(caught.value)
+
+
+async def test_a_document_that_cannot_be_embedded_keeps_no_other_from_its_vectors():
+    docs = documents("one", "bad", *["two"] * 40, "bad too", "three")
+    bare = await filled(*docs, embedder=None)
+    index = HybridIndex(bare.store, embedder=Refusing(16))
+    for _ in range(2):
+        with pytest.raises(EmbeddingError, match="document 'd1'"):
+            await index.embed()
+        assert (await index.describe()).vectors == 42
+    await index.ingest(Document("d1", "good"), Document("d42", "good"))
+    assert await index.embed() == 0
 
 
 async def test_removal_is_by_id_or_by_source():
