@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -110,6 +111,26 @@ async def test_only_one_batch_is_decoded_ahead():
     seen = []
     await records(range(6), noting, sink, batch=2)
     assert seen == [2, 4, 6]
+
+
+async def test_a_run_that_is_cancelled_ends_with_the_record_that_it_is_at():
+    """Ctrl-C waits for what is read: for one file, and not for a whole batch of them."""
+    decoded, begun, gate = [], threading.Event(), threading.Event()
+
+    def slowly(record):
+        decoded.append(record)
+        begun.set()
+        assert gate.wait(30)
+        return decode(record)
+
+    run = asyncio.create_task(records(range(9), slowly, Sink()))
+    await asyncio.to_thread(begun.wait, 30)
+    run.cancel()
+    await asyncio.wait([run])
+    gate.set()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert run.cancelled()
+    assert decoded == [0]
 
 
 # Bad records

@@ -86,9 +86,12 @@ async def records(
     check_callable("sink", sink, "callable with a list of documents")
     intake = _Intake(decode, label, batch, batch_characters, on_error)
     report = IngestReport()
-    async for outcomes in _streams(source, intake):
-        while await asyncio.to_thread(intake.fill, outcomes):
-            report += await write(intake.take(), sink, on_error=on_error)
+    try:
+        async for outcomes in _streams(source, intake):
+            while await asyncio.to_thread(intake.fill, outcomes):
+                report += await write(intake.take(), sink, on_error=on_error)
+    finally:
+        intake.stop()
     if documents := intake.take():
         report += await write(documents, sink, on_error=on_error)
     return report + IngestReport(errors=tuple(intake.errors))
@@ -135,6 +138,7 @@ class _Intake(Generic[R]):
         self._limits = (batch, characters)
         self._on_error = on_error
         self._number = 0
+        self._stopped = False
         self._seen: set[str] = set()
         self._documents: list[Document] = []
         self._characters = 0
@@ -161,7 +165,13 @@ class _Intake(Generic[R]):
                 self.errors.append(IngestError.of(name, error))
             if len(self._documents) >= self._limits[0] or self._characters >= self._limits[1]:
                 return True
+            if self._stopped:
+                break
         return False
+
+    def stop(self) -> None:
+        """Lets a thread that is filling a batch end after its record: nobody waits any more."""
+        self._stopped = True
 
     def take(self) -> list[Document]:
         """Returns the batch and begins the next one."""
