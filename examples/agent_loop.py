@@ -51,8 +51,7 @@ async def main() -> None:
         message = (await prepared.call(model.create)).choices[0].message
 
     print(message.content)
-    citations = prepared.retrieval.citations
-    cited = [passage.source for passage in citations.cited(message.content).values()]
+    cited = [p.source for p in prepared.retrieval.citations.cited(message.content).values()]
     searches = len(prepared.retrieval.trace.of("retrieve"))
     print(f"retrievals: {searches}, calls: {len(model.calls)}, cited: {cited}")
 

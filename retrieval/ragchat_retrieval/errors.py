@@ -205,6 +205,8 @@ class EmbeddingError(RetrievalError):
         document_id: The document whose text that is, where documents were embedded.
     """
 
+    document_id: str | None = None
+
     def __init__(
         self,
         problem: str,
@@ -218,7 +220,6 @@ class EmbeddingError(RetrievalError):
         self.model = model
         self.status = status
         self.position = position
-        self.document_id: str | None = None
         self.retryable = retryable
 
     def __str__(self) -> str:
