@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 import warnings
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,10 +53,17 @@ async def postgres(folder: Path) -> AsyncIterator[ragchat.Store]:
 
 @asynccontextmanager
 async def qdrant(_: Path) -> AsyncIterator[ragchat.Store]:
-    """The client's own engine, which compares all vectors."""
-    store = ragchat.QdrantStore(":memory:")
-    yield store
-    await store.aclose()
+    """The server at ``QDRANT_URL``; without it the client's own engine, which compares all."""
+    prefix = f"benchmark-{uuid.uuid4().hex}"
+    store = ragchat.QdrantStore(os.environ.get("QDRANT_URL", ":memory:"), prefix=prefix)
+    call = store._shared.engine._clients.call  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public takes all away
+    try:
+        yield store
+    finally:
+        for collection in (await call("get_collections")).collections:
+            if collection.name.startswith(prefix):
+                await call("delete_collection", collection.name)
+        await store.aclose()
 
 
 @asynccontextmanager

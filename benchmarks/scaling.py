@@ -10,7 +10,8 @@ everything is written, and makes it then. Then 300 questions ask each lane for t
 and both together; a lane that is not through after a minute stops there.
 
 Memory is told as in ``memory.py``: that of this process and, with a plus before it, that of the
-server which it started. Disk is everything in the folder of the store. Recall is the share of the
+server which it started. Qdrant, in ``--only``, is the server at ``QDRANT_URL``, of which neither
+memory nor disk is told. Disk is everything in the folder of the store. Recall is the share of the
 ten nearest passages, by all vectors, that are among the ten first of the vector lane.
 """
 
@@ -213,6 +214,14 @@ async def settled(store: Store) -> None:
         if shared.exact_up_to != EXACT_UP_TO:
             shared.exact_up_to = EXACT_UP_TO
             await store.repair()
+    elif store.name == "qdrant":
+        call = store._shared.engine._clients.call  # type: ignore[attr-defined]  # noqa: SLF001 - a look inside
+        names = [c.name for c in (await call("get_collections")).collections]
+        working = True
+        while working:
+            await asyncio.sleep(0.5)
+            states = [(await call("get_collection", name)).status for name in names]
+            working = any(state != "green" for state in states)
     elif store.name == "opensearch":
         call = store._shared.engine._clients.call  # type: ignore[attr-defined]  # noqa: SLF001 - a look inside
         merging = True

@@ -4,9 +4,9 @@
 
 As ``quality.py``: whole collections, one passage per document, the local embedding model with its
 cache, questions as they stand. The first store is what the others are compared with. In an
-environment with all extras. Qdrant is the client's own engine, which takes seconds a question:
-``--limit 25`` asks the first ones only. OpenSearch is a node made as for the tests, which takes a
-JDK and Maven.
+environment with all extras. Qdrant is the server at ``QDRANT_URL``, or else the client's own
+engine, which takes seconds a question: ``--limit 25`` asks the first ones only. OpenSearch is a
+node made as for the tests, which takes a JDK and Maven.
 """
 
 from __future__ import annotations
