@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from ragchat.afterwards import run_afterwards
 from ragchat.citations import scan
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
-from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.embedders.checks import can_read, embed_checked
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.values import Passage, Query
@@ -164,7 +164,7 @@ async def _ranked(
     """Returns sentences with their scores, which fall with the place of their passages."""
     sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
-    if embedder is not None and sentences:
+    if embedder is not None and sentences and can_read(embedder, query.text, run):
         cosines = await run.stage(
             "vector",
             partial(_cosines, query, [s.text for s in sentences], embedder),

@@ -61,8 +61,8 @@ def blended(
         embedded: float32 [d] of each of their `semantic_texts`.
 
     Returns:
-        float32 [d] each. None for a text without words (punctuation), which may have no direction:
-        it finds nothing.
+        float32 [d] each. None for a text that has no direction, as without words (punctuation) or
+        where the model cannot read it: there is nothing to compare.
     """
     vectors: list[NDArray[np.float32] | None] = []
     for query in queries:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ragchat_retrieval.asking import analysed, blended, semantic_texts
-from ragchat_retrieval.embedders.checks import embed_checked
+from ragchat_retrieval.embedders.checks import can_read, embed_checked
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import LaneResult, Weighted
 from ragchat_retrieval.merging import Ranking, ranked
@@ -107,11 +107,11 @@ class LaneSearch:
         asked = list(zip(queries, await analysed(queries, self.analyzer), strict=True))
         both = vector_on and keyword_on
         completes = both and self.fusion.completes
-        reads = (keyword_on or vector_on) and self._reads(queries)
-        if reads or (both and self._answers_both(queries)):
+        at_once = (keyword_on or vector_on) and self._reads(queries)
+        if at_once or (both and self._answers_both(queries)):
             # Embedder and store may answer at once: others have their turn between two searches.
             await asyncio.sleep(0)
-            vectors = await self._embed(queries) if vector_on else None
+            vectors = await self._embed(queries, words=keyword_on) if vector_on else None
             pairs = zip(asked, vectors or [None] * len(asked), strict=True)
             whole = [
                 LaneQuery(terms if keyword_on else None, vector)
@@ -120,7 +120,7 @@ class LaneSearch:
             ]
             lanes, began = None, time.monotonic()
             if len(whole) == len(asked):
-                found = await (self._read if reads else self._together)(queries[0], whole)
+                found = await (self._read if at_once else self._together)(queries[0], whole)
                 if isinstance(found, Ranking):
                     return [found]
                 lanes = found
@@ -130,7 +130,7 @@ class LaneSearch:
                     asked, _same(vectors), keyword_on=keyword_on, completes=completes
                 )
         else:
-            embedding = self._embed(queries) if vector_on else _same(None)
+            embedding = self._embed(queries, words=keyword_on) if vector_on else _same(None)
             lanes = await self.one_by_one(
                 asked, embedding, keyword_on=keyword_on, completes=completes
             )
@@ -278,8 +278,13 @@ class LaneSearch:
         )
         return None if hits is None else LaneResult(hits)
 
-    async def _embed(self, queries: Sequence[Query]) -> list[Vector | None] | None:
+    async def _embed(self, queries: Sequence[Query], *, words: bool) -> list[Vector | None] | None:
         """Embeds the queries and their contexts in one call; None if the lane was skipped.
+
+        Args:
+            queries: The queries.
+            words: Whether the keyword lane answers, too. Then it alone does where the model cannot
+                read the question, so that nothing meaningless is merged with what it finds.
 
         Raises:
             IdentityMismatch: The model's vectors have another length than the corpus's.
@@ -287,7 +292,12 @@ class LaneSearch:
         embedder = self.embedder
         assert embedder is not None  # noqa: S101 - `rank` asks for vectors only with an embedder
         texts = semantic_texts(queries)
-        rows = await self._stage("vector", lambda: embed_checked(embedder, texts, "query"))
+        sent = texts
+        if words:  # a blank text is not sent, and has no direction
+            sent = [text if can_read(embedder, text, self.run) else "" for text in texts]
+            if not any(sent):
+                return None
+        rows = await self._stage("vector", lambda: embed_checked(embedder, sent, "query"))
         if rows is None:
             return None
         if rows.shape[1] != self.stored.dimension:  # a served model may tell it only now
@@ -340,9 +350,9 @@ class LaneSearch:
             ),
         )
         if rows is None:
-            return [None if vector is not None else LaneResult(()) for vector in vectors]
+            return [None] * len(queries)
         found = iter(rows)
-        return [LaneResult(() if vector is None else next(found)) for vector in vectors]
+        return [None if vector is None else LaneResult(next(found)) for vector in vectors]
 
     def _share_bounds(self, queries: Sequence[Query]) -> bool:
         """Whether limit, filter and scope of all queries are the same."""
@@ -352,7 +362,7 @@ class LaneSearch:
     async def _vector(self, pair: tuple[Query, Vector | None]) -> Lane:
         query, vector = pair
         if vector is None:
-            return LaneResult(())
+            return None
         hits = await self._stage(
             "vector",
             lambda: self.store.search_vector(

@@ -279,7 +279,11 @@ class Store(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors."""
+    """Turns texts into vectors.
+
+    It may also tell the window of its model by ``max_tokens`` and ``count_tokens(text)``, and by
+    ``can_read(text)`` whether the model knows the language or script of a text.
+    """
 
     @property
     def model(self) -> str:

@@ -183,6 +183,16 @@ async def test_an_embedder_finds_what_shares_no_word_with_the_question():
     assert (await extractive_answer("where is my car", evidence)).text == NO_SUPPORT
 
 
+async def test_a_model_that_cannot_read_the_question_is_not_asked():
+    embedder = HashingEmbedder(64)
+    embedder.can_read = str.isascii
+    evidence = candidates("Чай стоит два евро.", "Кофе стоит три евро.")
+    answer = await extractive_answer("Сколько стоит чай?", evidence, embedder=embedder)
+    plain = await extractive_answer("Сколько стоит чай?", evidence)
+    assert (answer.text, answer.sentences) == (plain.text, plain.sentences)
+    assert [left_out.stage for left_out in answer.degraded] == ["vector"]
+
+
 async def test_an_embedder_that_fails_is_a_typed_error_or_made_do_without():
     class Broken(Meaning):
         async def embed(self, texts, kind="query"):

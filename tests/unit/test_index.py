@@ -118,6 +118,52 @@ async def test_question_and_contexts_go_in_one_embedding_call():
     assert embedder.calls == [["alpha", "beta"]]
 
 
+class Latin(Counting):
+    """Reads ASCII only."""
+
+    def can_read(self, text):
+        return text.isascii()
+
+
+async def test_a_question_that_the_model_cannot_read_is_found_by_its_words_alone():
+    """To the model all such texts are alike; the keyword lane then has all the weight."""
+    embedder = Latin()
+    index = await filled(*documents("чай и мёд", "чай", "tea"), embedder=embedder)
+    embedder.calls.clear()
+    found, english = await index.search_batch(["чай", "tea"])
+    assert embedder.calls == [["tea"]]
+    assert texts(found)[0] == "чай"
+    assert found.candidates[0].score == 1.0
+    assert "мёд" not in "".join(texts(english)[:1])
+    (left_out,) = found.degraded
+    assert left_out.stage == "vector"
+    assert "cannot read the text; words alone instead" in left_out.reason
+
+    embedder.calls.clear()
+    words = await (await filled(*documents("чай и мёд", "чай", "tea"), embedder=None)).search("чай")
+    alone = await index.search("чай")
+    assert (texts(alone), embedder.calls) == (texts(words), [])
+
+
+async def test_where_words_are_not_asked_the_model_reads_what_it_can():
+    """A garbled comparison is more than none."""
+    embedder = Latin()
+    index = await filled(*documents("чай", "мёд"), embedder=embedder)
+    found = await index.search("чай", fusion=Weighted(keyword=0.0))
+    assert texts(found)[0] == "чай"
+    assert not found.degraded
+
+
+async def test_an_earlier_turn_that_the_model_cannot_read_does_not_blur_the_question():
+    embedder = Latin()
+    index = await filled(*documents("alpha", "beta"), embedder=embedder)
+    embedder.calls.clear()
+    context = (ContextText("чай", semantic=0.5),)
+    found = await index.search(Query("alpha", context=context))
+    assert embedder.calls == [["alpha"]]
+    assert texts(found)[0] == "alpha"
+
+
 @pytest.mark.parametrize("blank", ["", "   ", "\n\t", "\x00"])
 async def test_a_blank_question_finds_nothing(blank):
     assert not await (await filled(*documents("alpha"))).search(blank)

@@ -30,6 +30,27 @@ def test_it_tells_model_dimension_and_window():
     assert (embedder.dimension, embedder.max_tokens) == (384, 256)
 
 
+@pytest.mark.parametrize(
+    ("text", "readable"),
+    [
+        ("How do I make tea?", True),
+        ("Wie koche ich schönen grünen Tee, Ødegård?", True),
+        ("", True),
+        ("42 → 43?", True),
+        ("お茶の入れ方", False),
+        ("Как заварить чай?", False),
+        ("ชงชาอย่างไร", False),
+        ("วิธีใช้ asyncio.TaskGroup.create_task", True),
+        ("Was heißt чай?", True),
+        ("что такое TLS", False),
+        ("é" * 2_000 + "ж" * 10_000, True),
+    ],
+)
+def test_it_reads_texts_whose_letters_are_latin_for_the_most_part(text, readable):
+    """The beginning tells of a long one."""
+    assert LocalEmbedder().can_read(text) is readable
+
+
 def test_the_vendored_vocabulary_is_the_original():
     path = Path(local.__file__).parent / "_data" / "vocab.txt"
     digest = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"

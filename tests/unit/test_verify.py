@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from ragchat.citations.judge import parse_verdicts
 from ragchat.errors import InvalidCitations, MalformedVerdicts, TruncatedModelOutput
 from ragchat.testing import Reply, ScriptedChatModel
 from ragchat_retrieval.errors import EmbeddingError, InvalidSetting
+from ragchat_retrieval.trace import Degradation
 from ragchat_retrieval.values import Span
 
 DOCUMENT = "# Paid leave\n\nEmployees get 25 days of paid leave. Unused days expire in March.\n"
@@ -129,6 +131,23 @@ async def test_nothing_is_embedded_without_claims_or_passages():
     found = (await verify("Unused days expire [1].", Citations(), embedder=embedder)).claims
     assert [(claim.status, claim.best) for claim in found] == [("unknown", None)]
     assert embedder.calls == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "evidence"),
+    [
+        ("Unused days expire [1].", "未使用の日は失効する。"),
+        ("未使用の日は失効する [1]。", "Days expire."),
+    ],
+)
+async def test_a_model_that_cannot_read_answer_or_evidence_is_not_asked(answer, evidence):
+    embedder = CountingEmbedder()
+    embedder.can_read = str.isascii
+    citations = Citations([Passage(evidence, document_id="d")])
+    checked = await verify(answer, citations, embedder=embedder)
+    assert embedder.calls == []
+    left_out = Degradation("vector", f"{embedder.model} cannot read the text; words alone instead")
+    assert checked == replace(await verify(answer, citations), degraded=(left_out,))
 
 
 async def test_a_failing_embedder_is_a_typed_error_or_made_do_without():

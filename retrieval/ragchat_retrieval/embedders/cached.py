@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 1024
 """Texts embedded between two writes, so that little is lost if a later one fails."""
 
-_FORWARDED = frozenset({"count_tokens", "max_tokens"})
+_FORWARDED = frozenset({"can_read", "count_tokens", "max_tokens"})
 _TOLERANCE = 1e-3
 
 
@@ -65,7 +65,7 @@ class CachedEmbedder:
     if not TYPE_CHECKING:  # with it, a type checker would accept any name
 
         def __getattr__(self, name: str) -> object:
-            """Offers the token window of the inner embedder, if it has one."""
+            """Offers what the inner embedder tells of its model beside the rest, if it does."""
             if name in _FORWARDED:
                 return getattr(self._inner, name)
             problem = f"{type(self).__name__!r} object has no attribute {name!r}"

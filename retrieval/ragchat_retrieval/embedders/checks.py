@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ragchat_retrieval.policy import Run
     from ragchat_retrieval.ports import Embedder, EmbeddingKind
 
 
@@ -54,6 +55,23 @@ async def embed_checked(
         )
 
     return await without_blanks(texts, ask, dimension=lambda: embedder.dimension)
+
+
+def can_read(embedder: Embedder, text: str, run: Run) -> bool:
+    """Says whether a model can read a text, and records it as a degradation where it cannot.
+
+    Texts that it cannot read are all much alike to it, so that words alone do better.
+
+    Args:
+        embedder: Tells it by a method ``can_read``, if it has one.
+        text: What would be compared with others.
+        run: What the text would be compared in.
+    """
+    tells: Callable[[str], bool] | None = getattr(embedder, "can_read", None)
+    if tells is None or tells(text):
+        return True
+    run.record.degrade("vector", f"{embedder.model} cannot read the text; words alone instead")
+    return False
 
 
 @contextmanager
