@@ -410,19 +410,6 @@ async def test_numbers_beyond_64_bits_are_a_typed_error(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_text_is_kept_once(tmp_path: Path) -> None:
-    """Passages that are slices of their document take no second copy of its text."""
-    path = tmp_path / "kb.sqlite"
-    store = SQLiteStore(path)
-    await put(store, revision("a", *(f"unmistakable{n:05}" for n in range(2000)), embedded=False))
-    await store.aclose()
-    connection = sqlite3.connect(path)
-    assert connection.execute(
-        "SELECT count(*) FROM passages WHERE text IS NOT NULL"
-    ).fetchone() == (0,)
-    connection.close()
-
-
 async def test_a_store_that_is_dropped_leaves_no_connection_open(tmp_path):
     """Who forgets to close a store loses nothing, and keeps no file open."""
     path = tmp_path / "kb.sqlite"

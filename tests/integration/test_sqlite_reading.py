@@ -96,7 +96,7 @@ async def test_found_passages_are_read_by_primary_keys_alone(tmp_path: Path) -> 
 async def test_a_passage_of_a_long_document_is_read_without_the_rest_of_it(
     tmp_path: Path, length: int, *, kept: bool
 ) -> None:
-    """Text of a short one is kept once: its passages are cut out of it."""
+    """Text of a short one is kept once: its passages, slices of it, take no second copy."""
     path = tmp_path / "kb.sqlite"
     store = SQLiteStore(path)
     long = revision("d", "one", "é" * length, "two")
