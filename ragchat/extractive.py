@@ -164,7 +164,8 @@ async def _ranked(
     """Returns sentences with their scores, which fall with the place of their passages."""
     sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
-    if embedder is not None and sentences and can_read(embedder, query.text, run):
+    asked = query.semantic or query.text
+    if embedder is not None and sentences and can_read(embedder, asked, run):
         cosines = await run.stage(
             "vector",
             partial(_cosines, query, [s.text for s in sentences], embedder),
