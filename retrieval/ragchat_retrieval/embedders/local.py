@@ -91,11 +91,12 @@ class LocalEmbedder:
         To the model, texts in other scripts are all much alike: of XQuAD's Thai and JaQuAD's
         Japanese questions, keywords alone answer twice as many.
         """
-        letters = [char for char in text[:_ENOUGH] if not char.isascii() and char.isalpha()]
-        if not letters:
+        start = text[:_ENOUGH]
+        if start.isascii():
             return True
-        foreign = sum(not unicodedata.name(char, "").startswith("LATIN") for char in letters)
-        return 2 * foreign <= sum(map(str.isalpha, text[:_ENOUGH]))
+        letters = [char for char in start if char.isalpha()]
+        latin = [char for char in letters if unicodedata.name(char, "").startswith("LATIN")]
+        return 2 * len(latin) >= len(letters)
 
     async def embed(
         self,
