@@ -34,12 +34,13 @@ BATCH = 100
 def places(data: Path) -> dict[str, tuple[Path, Path, Path]]:
     """Returns where documents, questions and judgments of each language are."""
     xquad, jaquad = data / "xquad", data / "jaquad-dev"
-    named = {
-        language: tuple(xquad / f"{kind}.{language}.jsonl.gz" for kind in ("corpus", "queries"))
-        for language in LANGUAGES
-    }
     found = {
-        name: (corpus, asked, xquad / "qrels.tsv.gz") for name, (corpus, asked) in named.items()
+        language: (
+            xquad / f"corpus.{language}.jsonl.gz",
+            xquad / f"queries.{language}.jsonl.gz",
+            xquad / "qrels.tsv.gz",
+        )
+        for language in LANGUAGES
     }
     found["ja"] = (jaquad / "corpus.jsonl.gz", jaquad / "queries.jsonl.gz", jaquad / "qrels.tsv.gz")
     return found
@@ -49,7 +50,7 @@ async def measure(place: tuple[Path, Path, Path], limit: int) -> dict[str, float
     """Returns the metric of each fusion."""
     corpus, asked, judged = place
     grades = judgments(judged)
-    questions = [row for row in rows(corpus.parent / asked) if row["_id"] in grades][:limit]
+    questions = [row for row in rows(asked) if row["_id"] in grades][:limit]
     index = ragchat.HybridIndex(splitter=ragchat.WholeText(), embedder=ragchat.LocalEmbedder())
     await index.ingest(
         *(
