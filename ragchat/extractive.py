@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from ragchat.afterwards import run_afterwards
 from ragchat.citations import scan
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
-from ragchat_retrieval.embedders.checks import can_read, embed_checked
+from ragchat_retrieval.embedders.checks import embed_checked, legibility
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.values import Passage, Query
@@ -165,7 +165,7 @@ async def _ranked(
     sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
     asked = query.semantic or query.text
-    if embedder is not None and sentences and can_read(embedder, asked, run):
+    if embedder is not None and sentences and legibility(embedder, asked, run):
         cosines = await run.stage(
             "vector",
             partial(_cosines, query, [s.text for s in sentences], embedder),

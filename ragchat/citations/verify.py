@@ -13,7 +13,7 @@ from ragchat.citations.claims import claims_of
 from ragchat.citations.judge import ClaimJudge
 from ragchat.citations.support import Comparison, Evidence, leads
 from ragchat.citations.verification import CheckedClaim, Support, Verification
-from ragchat_retrieval.embedders.checks import can_read, embed_checked
+from ragchat_retrieval.embedders.checks import embed_checked, legibility
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.text import clean_query
 
@@ -78,8 +78,8 @@ async def verify(
         embedder is not None
         and claims
         and evidence.sentences
-        and can_read(embedder, text, run)
-        and can_read(embedder, evidence.sentences[0].text, run)
+        and legibility(embedder, text, run)
+        and legibility(embedder, evidence.sentences[0].text, run)
     ):
         vectors = await run.stage(
             "vector",

@@ -46,7 +46,7 @@ def semantic_texts(queries: Sequence[Query]) -> list[str]:
     """Returns the texts of queries and of their contexts that are to be embedded, each once."""
     texts: dict[str, None] = {}
     for query in queries:
-        texts[_semantic(query)] = None
+        texts[semantic_text(query)] = None
         texts |= dict.fromkeys(c.text for c in query.context if c.semantic > 0)
     return list(texts)
 
@@ -67,10 +67,13 @@ def blended(
     vectors: list[NDArray[np.float32] | None] = []
     for query in queries:
         contexts = [c for c in query.context if c.semantic > 0]
-        vector = blend(embedded[_semantic(query)], contexts, [embedded[c.text] for c in contexts])
+        vector = blend(
+            embedded[semantic_text(query)], contexts, [embedded[c.text] for c in contexts]
+        )
         vectors.append(vector if vector.any() else None)
     return vectors
 
 
-def _semantic(query: Query) -> str:
+def semantic_text(query: Query) -> str:
+    """Returns the text of a query itself that is to be embedded."""
     return query.semantic or query.text

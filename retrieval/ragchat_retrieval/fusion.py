@@ -82,10 +82,14 @@ class LaneResult:
     completed: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Scores by passage id for candidates that only the other lane returned."""
 
+    trust: float = 1.0
+    """What share of its weight the lane is worth for this question, 0 … 1."""
+
     def completed_by(self, scores: Mapping[str, float]) -> LaneResult:
         """Returns the same hits with scores of what other lanes returned; the hits' own stand."""
         own = set(Hits.of(self.hits).ids)
-        return LaneResult(self.hits, {id_: s for id_, s in scores.items() if id_ not in own})
+        rest = {id_: s for id_, s in scores.items() if id_ not in own}
+        return LaneResult(self.hits, rest, self.trust)
 
     def scores(self) -> dict[str, float]:
         """Returns all known scores by passage id."""
@@ -181,8 +185,9 @@ class Weighted:
     """Weighted sum of each lane's scores relative to its best.
 
     A score contributes ``max(0, score) / best``, and 0 if the lane's best is not positive. The
-    vector lane has the weight that `keyword` and `title` leave. A lane of weight 0 is not run, and
-    a lone lane has the weight of both.
+    vector lane has the weight that `keyword` and `title` leave; where it is not wholly to be
+    trusted (`LaneResult.trust`), the keyword lane takes what it loses. A lane of weight 0 is not
+    run, and a lone lane has the weight of both.
 
     Raises:
         InvalidSetting: A weight lies outside 0 … 1, both together are more than 1, or all the
@@ -237,9 +242,10 @@ class Weighted:
             titles: Shares of the question in titles, 0 … 1, by passage id. None if they are not
                 known: the lanes then have the title's weight too.
         """
-        lanes = 1.0 if titles is None else 1.0 - self.title
-        both = keyword is not None and vector is not None
-        weight = self.keyword / (1.0 - self.title) * lanes if both else lanes
+        lanes = weight = 1.0 if titles is None else 1.0 - self.title
+        if keyword is not None and vector is not None:
+            share = self.keyword / (1.0 - self.title)
+            weight = (share + (1.0 - share) * (1.0 - vector.trust)) * lanes
         lexical = _relative(keyword, weight)
         semantic = _relative(vector, weight if keyword is None else max(0.0, lanes - weight))
         named = {id_: self.title * share for id_, share in (titles or {}).items()}

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ragchat_retrieval.asking import analysed, blended, semantic_texts
-from ragchat_retrieval.embedders.checks import can_read, embed_checked
+from ragchat_retrieval.asking import analysed, blended, semantic_text, semantic_texts
+from ragchat_retrieval.embedders.checks import embed_checked, legibility
 from ragchat_retrieval.errors import IdentityMismatch
 from ragchat_retrieval.fusion import LaneResult, Weighted
 from ragchat_retrieval.merging import Ranking, ranked
@@ -90,6 +90,9 @@ class LaneSearch:
     depth: Callable[[Query], int | None] | None = None
     """How many of the best are wanted with their passages, where the store reads them in the same
     step (None: all of them); None if no passages are wanted yet."""
+
+    legible: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
+    """How well the model reads what it has embedded, where words were asked, too."""
 
     spent: float = 0.0
     """Seconds of each lane's timeout that asking both in one step has used in vain."""
@@ -260,7 +263,9 @@ class LaneSearch:
         return keyword, vector
 
     def _ranked(self, query: Query, keyword: Lane, vector: Lane, titles: Titles = None) -> Ranking:
-        least = self.min_similarity
+        least, trust = self.min_similarity, self.legible.get(semantic_text(query), 1.0)
+        if vector is not None and trust < 1.0:
+            vector = replace(vector, trust=trust)
         return ranked(query, self.fusion, keyword, vector, titles, min_similarity=least)
 
     async def _keyword(self, asked: Asked) -> Lane:
@@ -283,8 +288,9 @@ class LaneSearch:
 
         Args:
             queries: The queries.
-            words: Whether the keyword lane answers, too. Then it alone does where the model cannot
-                read the question, so that nothing meaningless is merged with what it finds.
+            words: Whether the keyword lane answers, too. Then it counts for more the less the
+                model can read the question, and alone where the model cannot at all, so that
+                nothing meaningless is merged with what it finds.
 
         Raises:
             IdentityMismatch: The model's vectors have another length than the corpus's.
@@ -294,7 +300,8 @@ class LaneSearch:
         texts = semantic_texts(queries)
         sent = texts
         if words:  # a blank text is not sent, and has no direction
-            sent = [text if can_read(embedder, text, self.run) else "" for text in texts]
+            self.legible.update((text, legibility(embedder, text, self.run)) for text in texts)
+            sent = [text if self.legible[text] else "" for text in texts]
             if not any(sent):
                 return None
         rows = await self._stage("vector", lambda: embed_checked(embedder, sent, "query"))

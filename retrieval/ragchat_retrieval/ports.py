@@ -282,7 +282,7 @@ class Embedder(Protocol):
     """Turns texts into vectors.
 
     It may also tell the window of its model by ``max_tokens`` and ``count_tokens(text)``, and by
-    ``can_read(text)`` whether the model knows the language or script of a text.
+    ``legibility(text)`` how well the model reads a text, 0 … 1 (by script, language, words).
     """
 
     @property

@@ -335,7 +335,7 @@ async def test_the_window_of_the_inner_embedder_shows_through():
     class Windowed(Recording):
         max_tokens = 7
 
-        def can_read(self, text):
+        def legibility(self, text):
             return text == "a"
 
         def count_tokens(self, text):
@@ -343,7 +343,7 @@ async def test_the_window_of_the_inner_embedder_shows_through():
 
     cached = CachedEmbedder(Windowed())
     assert (cached.max_tokens, cached.count_tokens("a b")) == (7, 2)
-    assert (cached.can_read("a"), cached.can_read("b")) == (True, False)
+    assert (cached.legibility("a"), cached.legibility("b")) == (True, False)
     assert getattr(CachedEmbedder(Recording()), "max_tokens", None) is None
     with pytest.raises(AttributeError):
         _ = cached.asked

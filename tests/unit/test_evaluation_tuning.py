@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ragchat_retrieval import RRF, Document, Query, Rerank, Weighted, in_memory
 from ragchat_retrieval.chunking import WholeText
+from ragchat_retrieval.embedders import HashingEmbedder
 from ragchat_retrieval.errors import InvalidSetting, MalformedRanking
 from ragchat_retrieval.evaluation import Grid, Metric, Setting, Topic, tune
 from ragchat_retrieval.evaluation.tuning import split
@@ -60,7 +61,16 @@ def chosen(topics, ids):
     return [topic for topic in topics if topic.id in ids]
 
 
-async def test_every_trial_has_the_value_of_searches_with_its_setting(index):
+class Halting(HashingEmbedder):
+    """Reads some questions worse than others."""
+
+    def legibility(self, text):
+        return (1 + len(text) % 4) / 4
+
+
+@pytest.mark.parametrize("embedder", [HashingEmbedder(64), Halting(64)])
+async def test_every_trial_has_the_value_of_searches_with_its_setting(index, embedder):
+    index.embedder = embedder
     metric = Metric.of("ndcg@5")
     tuning = await tune(index, TOPICS, grid=GRID, metric=metric)
     assert len(tuning.trials) == 8

@@ -185,7 +185,7 @@ async def test_an_embedder_finds_what_shares_no_word_with_the_question():
 
 async def test_a_model_that_cannot_read_the_question_is_not_asked():
     embedder = HashingEmbedder(64)
-    embedder.can_read = str.isascii
+    embedder.legibility = str.isascii
     evidence = candidates("Чай стоит два евро.", "Кофе стоит три евро.")
     answer = await extractive_answer("Сколько стоит чай?", evidence, embedder=embedder)
     plain = await extractive_answer("Сколько стоит чай?", evidence)

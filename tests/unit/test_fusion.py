@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -52,6 +53,33 @@ def test_completion_gives_a_candidate_its_true_score_in_the_other_lane():
 def test_a_lone_lane_has_the_whole_weight():
     assert fused(Weighted(0.3), lane({"a": 4, "b": 2}), None) == {"a": 1.0, "b": 0.5}
     assert fused(Weighted(0.3), None, lane({"a": 0.5, "b": 0.25})) == {"a": 1.0, "b": 0.5}
+
+
+def test_what_a_lane_loses_that_is_not_to_be_trusted_the_words_get():
+    keyword = lane({"a": 4}, {"b": 2})
+    vector = replace(lane({"b": 0.8}, {"a": 0.4}), trust=0.5)
+    scores = fused(Weighted(0.3), keyword, vector)
+    assert scores == pytest.approx({"a": 0.65 + 0.35 * 0.5, "b": 0.65 * 0.5 + 0.35})
+    titles = {
+        f.passage_id: f.title for f in Weighted(0.3, title=0.2).fuse(keyword, vector, {"a": 1})
+    }
+    assert titles == {"a": 0.2, "b": 0.0}
+
+
+@given(SCORES, SCORES, st.floats(0, 1), st.floats(0, 1))
+def test_trust_is_a_lower_weight_of_the_lane(keyword, vector, weight, trust):
+    """With all of it nothing changes, to the last bit; with none words have all the weight."""
+    rule = Weighted(weight)
+    told = replace(lane(vector), trust=trust)
+    same = Weighted(min(1.0, 1.0 - rule.vector * trust))
+    assert fused(rule, lane(keyword), told) == pytest.approx(
+        fused(same, lane(keyword), lane(vector)), abs=1e-12
+    )
+    whole = replace(told, trust=1.0)
+    assert fused(rule, lane(keyword), whole) == fused(rule, lane(keyword), lane(vector))
+    nothing = Weighted(weight).fuse(lane(keyword), replace(told, trust=0.0))
+    assert all(item.vector == 0.0 for item in nothing)
+    assert fused(rule, None, told) == fused(rule, None, lane(vector))
 
 
 @pytest.mark.parametrize("scores", [{"a": 3.0}, {"a": 3.0, "b": 3.0}, {}])

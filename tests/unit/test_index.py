@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ async def test_question_and_contexts_go_in_one_embedding_call():
 class Latin(Counting):
     """Reads ASCII only."""
 
-    def can_read(self, text):
+    def legibility(self, text):
         return text.isascii()
 
 
@@ -143,6 +144,33 @@ async def test_a_question_that_the_model_cannot_read_is_found_by_its_words_alone
     words = await (await filled(*documents("чай и мёд", "чай", "tea"), embedder=None)).search("чай")
     alone = await index.search("чай")
     assert (texts(alone), embedder.calls) == (texts(words), [])
+
+
+class Halting(Counting):
+    """Reads some texts worse than others."""
+
+    def legibility(self, text):
+        return {"alpha": 1.0, "beta": 0.5}[text]
+
+
+async def test_what_the_model_reads_badly_counts_for_less_beside_the_words():
+    """Each question of a batch for itself."""
+    index = await filled(*documents("alpha", "beta"), embedder=Halting())
+    rows = await index.search_batch(["alpha", "beta"], explain=True)
+    rows.append(await index.search("beta", explain=True))
+    parts = [(row[0].explain.keyword, row[0].explain.vector) for row in rows]
+    shares = [(words.contribution, meaning.contribution) for words, meaning in parts]
+    assert shares == [pytest.approx(both) for both in ((0.3, 0.7), (0.65, 0.35), (0.65, 0.35))]
+    assert not any(row.degraded for row in rows)
+
+
+@pytest.mark.parametrize("told", [-0.1, 1.1, math.nan])
+async def test_a_legibility_that_is_no_share_is_the_embedder_s_fault(told):
+    embedder = Counting()
+    embedder.legibility = lambda _: told
+    index = await filled(*documents("alpha"), embedder=embedder)
+    with pytest.raises(EmbeddingError, match="legibility"):
+        await index.search("alpha")
 
 
 async def test_where_words_are_not_asked_the_model_reads_what_it_can():

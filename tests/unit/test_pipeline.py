@@ -397,9 +397,13 @@ async def test_lanes_asked_in_one_step_rank_as_lanes_asked_one_by_one(fusion):
             asked.append(len(queries))
             return await super().search_both(queries, limit, **bounds)
 
+    class Halting(HashingEmbedder):
+        def legibility(self, text):
+            return 0.25 if "pear" in text else 0.75
+
     asked = []
     texts = [f"apple {n} {'pear ' * (n % 4)}" for n in range(9)]
-    index = await index_of(*texts, store=Store(), embedder=HashingEmbedder(64))
+    index = await index_of(*texts, store=Store(), embedder=Halting(64))
     options = {"expander": lambda q: [q.with_text("pear")], "top_k": 4, "fusion": fusion}
     options |= {"candidates": 5, "explain": True}
     result = await index.retriever(**options)(Query("apple 3"))

@@ -142,7 +142,7 @@ async def test_nothing_is_embedded_without_claims_or_passages():
 )
 async def test_a_model_that_cannot_read_answer_or_evidence_is_not_asked(answer, evidence):
     embedder = CountingEmbedder()
-    embedder.can_read = str.isascii
+    embedder.legibility = str.isascii
     citations = Citations([Passage(evidence, document_id="d")])
     checked = await verify(answer, citations, embedder=embedder)
     assert embedder.calls == []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 1024
 """Texts embedded between two writes, so that little is lost if a later one fails."""
 
-_FORWARDED = frozenset({"can_read", "count_tokens", "max_tokens"})
+_FORWARDED = frozenset({"count_tokens", "legibility", "max_tokens"})
 _TOLERANCE = 1e-3
 
 

@@ -57,21 +57,26 @@ async def embed_checked(
     return await without_blanks(texts, ask, dimension=lambda: embedder.dimension)
 
 
-def can_read(embedder: Embedder, text: str, run: Run) -> bool:
-    """Says whether a model can read a text, and records it as a degradation where it cannot.
+def legibility(embedder: Embedder, text: str, run: Run) -> float:
+    """Returns how well a model reads a text, 0 … 1, and records it as a degradation if not at all.
 
     Texts that it cannot read are all much alike to it, so that words alone do better.
 
     Args:
-        embedder: Tells it by a method ``can_read``, if it has one.
+        embedder: Tells it by a method ``legibility``, if it has one.
         text: What would be compared with others.
         run: What the text would be compared in.
+
+    Raises:
+        EmbeddingError: The embedder tells something else.
     """
-    tells: Callable[[str], bool] | None = getattr(embedder, "can_read", None)
-    if tells is None or tells(text):
-        return True
-    run.record.degrade("vector", f"{embedder.model} cannot read the text; words alone instead")
-    return False
+    tells: Callable[[str], float] | None = getattr(embedder, "legibility", None)
+    told = 1.0 if tells is None else float(tells(text))
+    if not 0.0 <= told <= 1.0:  # also refuses NaN
+        raise EmbeddingError("its legibility of a text lies outside 0 … 1", model=embedder.model)
+    if not told:
+        run.record.degrade("vector", f"{embedder.model} cannot read the text; words alone instead")
+    return told
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+_WORD = re.compile(r"\w+")
 
 _FIRST_LOOK = 4096
 """Characters tokenized at first; several times what fills a window of ordinary text."""
@@ -34,6 +37,20 @@ class WordPiece:
     def count(self, text: str) -> int:
         """Returns the number of tokens of the whole text, ``[CLS]`` and ``[SEP]`` included."""
         return len(self._tokenizer.encode(text).ids) + _FRAME
+
+    def pieces_per_word(self, text: str) -> float:
+        """Returns into how many pieces the words of a text fall on average; 1 for no words.
+
+        A word with letters beyond ASCII counts one more: it is read without its accents.
+        """
+        encoding = self._tokenizer.encode(text)
+        words = [
+            number
+            for token, number in zip(encoding.tokens, encoding.word_ids, strict=True)
+            if any(map(str.isalnum, token))
+        ]
+        accented = sum(not word.isascii() for word in _WORD.findall(text))
+        return (len(words) + accented) / len(set(words)) if words else 1.0
 
     def ids(self, text: str) -> list[int]:
         """Returns the ids of ``[CLS]``, as many tokens of the text as fit, and ``[SEP]``."""

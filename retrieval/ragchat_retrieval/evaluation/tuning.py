@@ -312,7 +312,7 @@ def _cut(lane: LaneResult | None, other: LaneResult | None, limit: int) -> LaneR
     inside = {hit.passage_id for hit in hits}
     theirs = [hit.passage_id for hit in ([] if other is None else other.hits[:limit])]
     rest = {id_: scores[id_] for id_ in theirs if id_ in scores and id_ not in inside}
-    return LaneResult(hits, rest)
+    return LaneResult(hits, rest, lane.trust)
 
 
 def _default(
