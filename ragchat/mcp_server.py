@@ -79,7 +79,7 @@ _HINTS = {
 _TEMPLATES = [
     ResourceTemplate(
         name="document",
-        description="The text of a document, by collection and id.",
+        description="The text of a document, by corpus and id.",
         uri_template="ragchat://{corpus}/{document}",
         mime_type=PLAIN,
     ),

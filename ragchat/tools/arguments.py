@@ -84,10 +84,10 @@ def definitions(corpora: tuple[str, ...] | None) -> list[dict[str, Any]]:
     Args:
         corpora: The corpora that a model may name; None is any.
     """
-    corpus: dict[str, Any] = {"type": "string", "description": "Name of the collection."}
+    corpus: dict[str, Any] = {"type": "string", "description": "Name of the corpus."}
     if corpora is not None:
         corpus["enum"] = list(corpora)
-    file_id = "Id of the file, unique in the collection."
+    file_id = "Id of the file, unique in the corpus."
     scalars = [{"type": kind} for kind in ("string", "number", "boolean", "null")]
     value = {
         "anyOf": [*scalars, {"type": "array", "items": {"anyOf": scalars}}],
@@ -106,7 +106,7 @@ def definitions(corpora: tuple[str, ...] | None) -> list[dict[str, Any]]:
     return [
         definition(
             "rag_ingest",
-            "Store a text file in a collection so that rag_search finds it. A file with the same"
+            "Store a text file in a corpus so that rag_search finds it. A file with the same"
             " file_id is replaced.",
             {
                 "corpus": corpus,
@@ -117,7 +117,7 @@ def definitions(corpora: tuple[str, ...] | None) -> list[dict[str, Any]]:
         ),
         definition(
             "rag_search",
-            "Search a collection for passages that answer a question. Cite what you use by its"
+            "Search a corpus for passages that answer a question. Cite what you use by its"
             " citation number, such as [1].",
             {
                 "corpus": corpus,
@@ -139,12 +139,12 @@ def definitions(corpora: tuple[str, ...] | None) -> list[dict[str, Any]]:
         ),
         definition(
             "rag_delete",
-            "Delete one file of a collection, or the whole collection.",
+            "Delete one file of a corpus, or the whole corpus.",
             {
                 "corpus": corpus,
                 "file_id": {
                     "type": ["string", "null"],
-                    "description": "The file to delete; null deletes the whole collection.",
+                    "description": "The file to delete; null deletes the whole corpus.",
                 },
             },
         ),
