@@ -59,6 +59,7 @@ class RagTools:
 
     What the model may touch is the app's to say. `scope` is ANDed to every search and deletion, new
     documents are stamped with its equalities, and nothing that a model writes can widen it.
+    Scopes of one corpus share its ids, so that one that another scope has taken is refused.
     Arguments that cannot be used, and errors of this library, go back to the model as a short typed
     message without content; any other error is raised.
 
