@@ -6,7 +6,7 @@ reads against filter and scope, whatever the store promised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.errors import InvalidSetting, ScopeViolation
@@ -201,10 +201,15 @@ def _documents(rows: Sequence[Sequence[Candidate]]) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class StoreShelf:
-    """What a store knows of found passages, as far as the scope shows it."""
+    """What a store knows of found passages, as far as the scope shows it.
+
+    Made for one result, whose hits share what was read of their document.
+    """
 
     store: Store
     scope: Filter
+    _texts: dict[str, str | None] = field(default_factory=dict, init=False)
+    _passages: dict[str, Sequence[Passage]] = field(default_factory=dict, init=False)
 
     async def vectors(self, passages: Sequence[Passage]) -> Mapping[str, NDArray[np.float32]]:
         """Returns the vectors of those passages that have one, by passage id."""
@@ -218,33 +223,39 @@ class StoreShelf:
         )
         if len(around) < 2:  # noqa: PLR2004 - nothing beside the passage itself
             return passage
-        document = await self.store.document(passage.document_id, scope=self.scope)
-        span = None if document is None else covered(around, document.text)
-        if document is None or span is None or await self._hides(passage, span):
+        whole = await self._text(passage.document_id)
+        span = None if whole is None else covered(around, whole)
+        if whole is None or span is None or await self._hides(passage, span):
             text = "\n\n".join(p.text for p in around)
             return replace(passage, text=text, span=None, lines=None)
         lines = [p.lines for p in around if p.lines is not None]
         return replace(
             passage,
-            text=document.text[span.start : span.end],
+            text=whole[span.start : span.end],
             span=span,
             lines=Lines(lines[0].start, max(line.end for line in lines)) if lines else None,
         )
+
+    async def _text(self, document_id: str) -> str | None:
+        if document_id not in self._texts:
+            document = await self.store.document(document_id, scope=self.scope)
+            self._texts[document_id] = None if document is None else document.text
+        return self._texts[document_id]
 
     async def _hides(self, passage: Passage, span: Span) -> bool:
         """Says whether text in a span of a document belongs to a passage out of scope."""
         if not self.scope:
             return False
-        # A window that shows no gap may still reach over passages whose ordinals lie elsewhere.
-        every = await self.store.neighbours(
-            passage.document_id, passage.ordinal, _ALL, scope=Filter()
-        )
+        id_, known = passage.document_id, self._passages
+        if id_ not in known:
+            # A window that shows no gap may still reach over passages whose ordinals lie elsewhere.
+            known[id_] = await self.store.neighbours(id_, passage.ordinal, _ALL, scope=Filter())
         return any(
             p.span is not None
             and p.span.start < span.end
             and span.start < p.span.end
             and not self.scope.matches_passage(p)
-            for p in every
+            for p in known[id_]
         )
 
 

@@ -104,6 +104,26 @@ async def test_widening_compares_hits_of_one_document_only(monkeypatch):
     assert len(await index.search("tea", top_k=None, neighbours=1, per_document=1)) == 9
 
 
+async def test_hits_of_one_document_share_what_is_read_of_it_to_widen_them():
+    class Counting(MemoryStore):
+        async def document(self, document_id, *, scope):
+            read.append(document_id)
+            return await super().document(document_id, scope=scope)
+
+        async def neighbours(self, document_id, ordinal, n, *, scope):
+            if not scope:
+                read.append(f"every passage of {document_id}")
+            return await super().neighbours(document_id, ordinal, n, scope=scope)
+
+    read: list[str] = []
+    index = index_on(Counting(), splitter=ParagraphSplitter())
+    text = "\n\n".join(["tea", *"abcd", "tea", *"efgh", "tea"])
+    await index.ingest(Document("doc", text, metadata=RED))
+    hits = await index.search("tea", scope=MINE, neighbours=1)
+    assert {hit.passage.text for hit in hits} == {"tea\n\na", "d\n\ntea\n\ne", "h\n\ntea"}
+    assert sorted(read) == ["doc", "every passage of doc"]
+
+
 async def test_widening_over_a_later_revision_gives_no_wrong_span():
     class Racing(MemoryStore):
         async def document(self, document_id, *, scope):
