@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import AsyncIterable, Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, overload
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ragchat.models import ChatModel
     from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
+    from ragchat.prepared import PreparedStream as AsyncPreparedStream
     from ragchat.prepared import Retrieval
     from ragchat.reading import EventReader
     from ragchat.transforms import ConversationTransformer
@@ -198,88 +200,113 @@ class PreparedRequest:
         return PreparedRequest(self._prepared.with_messages(extra, shown=shown))
 
 
-class PreparedStream(Iterator[C]):
+class _Closable(Iterator[T]):
+    """What a generator gives, until it is closed: by any thread, also while another one waits."""
+
+    def __init__(self) -> None:
+        self._left = threading.Event()
+        self._reading = threading.Lock()
+        self._items: Generator[T, None, None]
+
+    def __next__(self) -> T:
+        with self._reading:
+            item = next(self._items)
+        if self._left.is_set():  # closed meanwhile, by a thread that could not wait for this one
+            self.close()
+            raise StopIteration
+        return item
+
+    def close(self) -> None:
+        """Closes the provider's stream; more than once is no error."""
+        self._left.set()
+        if self._reading.acquire(blocking=False):
+            try:
+                self._items.close()
+            finally:
+                self._reading.release()
+        else:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Ends the wait of another thread for the next item, if that can be."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class PreparedStream(_Closable[C]):
     """The chunks of a streamed answer, unchanged and in order.
 
     Use it as ``with prepared.stream(create) as chunks: for chunk in chunks: …``. The provider's
     stream is opened at the first chunk and closed once: at its end, at an error, at the exit of
     ``with``, by `close`, or when this object is dropped. A sync stream is read in the caller's
     thread, an async one by a task of its own.
+
+    Another thread may close it. That ends the wait for a chunk at once where the client is async;
+    one that is sync is left when it comes out, with that chunk or an error.
     """
 
     def __init__(self, create: Callable[..., Foreign], prepared: AsyncPreparedRequest) -> None:
+        super().__init__()
+        self._on_loop: list[AsyncPreparedStream[Foreign]] = []
         chunks = _on_the_loop if is_async_callable(checked_create(create)) else _in_this_thread
-        self._chunks: Generator[C, None, None] = chunks(create, prepared)
+        self._items = chunks(create, prepared, self._on_loop)
 
     @property
     def closed(self) -> bool:
         """Whether the stream has ended, failed or was closed."""
-        return inspect.getgeneratorstate(self._chunks) == inspect.GEN_CLOSED
+        return self._left.is_set() or inspect.getgeneratorstate(self._items) == inspect.GEN_CLOSED
 
-    def __next__(self) -> C:
-        return next(self._chunks)
-
-    def close(self) -> None:
-        """Closes the provider's stream; more than once is no error."""
-        self._chunks.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _interrupt(self) -> None:
+        for stream in self._on_loop:
+            _close_on_the_loop(stream)
 
 
-class PreparedEvents(Iterator["Event"]):
+class PreparedEvents(_Closable["Event"]):
     """The events of a streamed answer, for ``with`` and ``for``; see `ragchat.events`.
 
     It lives as `PreparedStream` does.
     """
 
     def __init__(self, stream: PreparedStream[Foreign], reader: EventReader) -> None:
+        super().__init__()
         self._stream = stream
-        self._events = _read(stream, reader)
-
-    def __next__(self) -> Event:
-        return next(self._events)
+        self._items = _read(stream, reader, self._left)
 
     def close(self) -> None:
         """Closes the provider's stream; more than once is no error."""
-        self._events.close()
+        super().close()
         self._stream.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def _read(stream: PreparedStream[Foreign], reader: EventReader) -> Generator[Event, None, None]:
+def _read(
+    stream: PreparedStream[Foreign], reader: EventReader, left: threading.Event
+) -> Generator[Event, None, None]:
     yield from reader.start()
     with stream:
         for chunk in stream:
             yield from reader.feed(chunk)
-    yield from reader.finish()
+    if not left.is_set():
+        yield from reader.finish()
 
 
 def _in_this_thread(
-    create: Callable[..., Foreign], prepared: AsyncPreparedRequest
+    create: Callable[..., Foreign],
+    prepared: AsyncPreparedRequest,
+    on_loop: list[AsyncPreparedStream[Foreign]],
 ) -> Generator[Foreign, None, None]:
     """Reads the stream of a sync client."""
     response = create(**prepared.stream_kwargs())
     if isinstance(response, Awaitable | AsyncIterable):
-        yield from _on_the_loop(lambda **_: response, prepared)
+        yield from _on_the_loop(lambda **_: response, prepared, on_loop)
         return
     chunks = response
     try:
@@ -293,18 +320,25 @@ def _in_this_thread(
 
 
 def _on_the_loop(
-    create: Callable[..., Foreign], prepared: AsyncPreparedRequest
+    create: Callable[..., Foreign],
+    prepared: AsyncPreparedRequest,
+    on_loop: list[AsyncPreparedStream[Foreign]],
 ) -> Generator[Foreign, None, None]:
-    """Reads the stream of an async client."""
+    """Reads the stream of an async client, which is then in the list."""
     stream = prepared.stream(create)
+    on_loop.append(stream)
     try:
         while (chunk := run(anext(stream, _END))) is not _END:
             yield chunk
     finally:
-        # The garbage collector may come by on the loop's own thread, or after the loop has ended
-        # and closed everything; then the dropped stream closes itself.
-        if (door := current_portal()) is not None and not door.is_here:
-            door.run(stream.aclose())
+        _close_on_the_loop(stream)
+
+
+def _close_on_the_loop(stream: AsyncPreparedStream[Foreign]) -> None:
+    # The garbage collector may come by on the loop's own thread, or after the loop has ended and
+    # closed everything; then the dropped stream closes itself.
+    if (door := current_portal()) is not None and not door.is_here:
+        door.run(stream.aclose())
 
 
 class VerifyOptions(TypedDict, total=False):

@@ -18,9 +18,9 @@ import ragchat
 from ragchat import ChatModel, CompressionTransformer, RetrievalGate, sync
 from ragchat.augment import IdentityAugmenter
 from ragchat.errors import EmptyResponse
-from ragchat.events import fold
+from ragchat.events import Finished, fold
 from ragchat.portal import portal
-from ragchat.testing import ScriptedChatModel
+from ragchat.testing import ScriptedChatModel, as_object
 from ragchat_retrieval.errors import CorpusChanged, InvalidQuery, InvalidSetting
 from ragchat_retrieval.values import Candidate, Document, Passage, Query
 
@@ -343,6 +343,48 @@ def test_a_stream_is_closed_once_however_it_is_left(kind):
     assert broken.closes == 1
 
 
+class Silent(Upstream):
+    """A stream that says when somebody waits for its second chunk, and lets them wait."""
+
+    def __init__(self):
+        super().__init__(*(as_object({"choices": [{"delta": {"content": c}}]}) for c in "ab"))
+        self.waited_for, self.goes_on = threading.Event(), threading.Event()
+
+    def create_later(self, **params):
+        return self.create(**params)
+
+    def take(self):
+        if len(self.chunks) == 1:
+            self.waited_for.set()
+            assert self.goes_on.wait(GUARD)
+        return super().take()
+
+    async def __anext__(self):
+        if len(self.chunks) == 1:
+            self.waited_for.set()
+            await asyncio.Event().wait()
+        return await super().__anext__()
+
+
+@pytest.mark.parametrize("face", ["stream", "events"])
+@pytest.mark.parametrize("kind", ["create", "create_later", "create_sync"])
+def test_a_stream_that_another_thread_closes_ends_for_the_one_that_waits_for_a_chunk(kind, face):
+    """An async client's at once; a sync client closes its own when it comes out."""
+    upstream, read = Silent(), []
+    stream = getattr(prepared(), face)(getattr(upstream, kind))
+    reader = threading.Thread(target=lambda: read.extend(stream), daemon=True)
+    reader.start()
+    assert upstream.waited_for.wait(GUARD)
+    stream.close()
+    if kind == "create_sync":
+        upstream.goes_on.set()
+    reader.join(GUARD)
+    assert not reader.is_alive()
+    assert upstream.closes == 1
+    assert not any(isinstance(each, Finished) for each in read)
+    assert list(stream) == []
+
+
 def test_an_async_stream_is_owned_by_a_single_task_and_a_sync_one_stays_in_the_callers_thread():
     upstream = Upstream("a", "b")
     with prepared().stream(upstream.create) as chunks:
@@ -410,7 +452,7 @@ def test_a_loop_that_was_stopped_is_replaced():
 SCRIPT = """
 import os, sys
 from ragchat import ChatModel, CompressionTransformer, RetrievalGate, sync
-from ragchat.testing import ScriptedChatModel
+from ragchat.testing import ScriptedChatModel, as_object
 from ragchat_retrieval.values import Candidate, Passage
 
 preparer = sync.Preparer(lambda _: [Candidate(Passage("fact"), 1.0)])
