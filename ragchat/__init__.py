@@ -195,97 +195,45 @@ __all__ = [
 __all__ += ragchat_retrieval.__all__
 
 _HOMES = {
-    "ragchat.augment": (
-        "AugmentContext",
-        "Augmentation",
-        "ContextualAugmenter",
-        "IdentityAugmenter",
-    ),
-    "ragchat.budget": ("Allowance", "RequestBudget"),
-    "ragchat.citations": (
-        "Annotation",
-        "CitationLedger",
-        "CitationStream",
-        "Citations",
-        "Emitted",
-        "Mention",
-        "Placed",
-        "Renumbered",
-        "URLCitation",
-        "markdown_link",
-        "CheckedClaim",
-        "ClaimJudge",
-        "Support",
-        "Verification",
-        "verify",
-    ),
-    "ragchat.conversation": ("ConversationQuery",),
-    "ragchat.errors": (
-        "ChatError",
-        "ContextBudgetExceeded",
-        "EmptyExpansion",
-        "EmptyModelOutput",
-        "EmptyResponse",
-        "FilteredModelOutput",
-        "InvalidAugmentation",
-        "InvalidCitations",
-        "InvalidContextBudget",
-        "InvalidExpansion",
-        "InvalidPrompt",
-        "InvalidRequest",
-        "MalformedVerdicts",
-        "MissingModelOutput",
-        "ModelReplyError",
-        "NoFinalUserMessage",
-        "OverlongModelOutput",
-        "RefusedModelOutput",
-        "TruncatedModelOutput",
-        "UnknownCitation",
-        "UnsupportedMedia",
-        "WindowExceeded",
-    ),
-    "ragchat.events": (
-        "Answer",
-        "Answers",
-        "Citation",
-        "Event",
-        "EventFold",
-        "Finished",
-        "ReasoningDelta",
-        "RefusalDelta",
-        "Sources",
-        "TextDelta",
-        "ToolCall",
-        "ToolCallDelta",
-        "Usage",
-        "fold",
-    ),
-    "ragchat.evaluation": ("GivenAnswer", "citation_metrics"),
-    "ragchat.expansion": ("MultiQueryExpander",),
-    "ragchat.extractive": ("ExtractiveAnswer", "SupportingSentence", "extractive_answer"),
-    "ragchat.gate": ("RetrievalGate",),
-    "ragchat.images": ("patch_tokens", "tile_tokens"),
-    "ragchat.models": ("ChatModel",),
-    "ragchat.prepare": ("Preparer",),
-    "ragchat.prepared": ("PreparedEvents", "PreparedRequest", "PreparedStream", "Retrieval"),
-    "ragchat.reading": ("EventReader",),
-    "ragchat.request": ("ChatRequest",),
-    "ragchat.reranking": ("LLMReranker",),
-    "ragchat.tokens": ("TokenCounting", "counter_for"),
-    "ragchat.tools": ("RagTools", "ToolResult"),
-    "ragchat.transforms": (
-        "CompressionTransformer",
-        "HistoryExpansionTransformer",
-        "HydeTransformer",
-        "QueryPlanner",
-        "RewriteTransformer",
-        "TranslationTransformer",
-        "chain",
-    ),
-    "ragchat_retrieval.rerank": ("rerank",),
+    "ragchat.augment": "AugmentContext Augmentation ContextualAugmenter IdentityAugmenter",
+    "ragchat.budget": "Allowance RequestBudget",
+    "ragchat.citations": """
+        Annotation CitationLedger CitationStream Citations Emitted Mention Placed Renumbered
+        URLCitation markdown_link CheckedClaim ClaimJudge Support Verification verify
+    """,
+    "ragchat.conversation": "ConversationQuery",
+    "ragchat.errors": """
+        ChatError ContextBudgetExceeded EmptyExpansion EmptyModelOutput EmptyResponse
+        FilteredModelOutput InvalidAugmentation InvalidCitations InvalidContextBudget
+        InvalidExpansion InvalidPrompt InvalidRequest MalformedVerdicts MissingModelOutput
+        ModelReplyError NoFinalUserMessage OverlongModelOutput RefusedModelOutput
+        TruncatedModelOutput UnknownCitation UnsupportedMedia WindowExceeded
+    """,
+    "ragchat.events": """
+        Answer Answers Citation Event EventFold Finished ReasoningDelta RefusalDelta Sources
+        TextDelta ToolCall ToolCallDelta Usage fold
+    """,
+    "ragchat.evaluation": "GivenAnswer citation_metrics",
+    "ragchat.expansion": "MultiQueryExpander",
+    "ragchat.extractive": "ExtractiveAnswer SupportingSentence extractive_answer",
+    "ragchat.gate": "RetrievalGate",
+    "ragchat.images": "patch_tokens tile_tokens",
+    "ragchat.models": "ChatModel",
+    "ragchat.prepare": "Preparer",
+    "ragchat.prepared": "PreparedEvents PreparedRequest PreparedStream Retrieval",
+    "ragchat.reading": "EventReader",
+    "ragchat.request": "ChatRequest",
+    "ragchat.reranking": "LLMReranker",
+    "ragchat.tokens": "TokenCounting counter_for",
+    "ragchat.tools": "RagTools ToolResult",
+    "ragchat.transforms": """
+        CompressionTransformer HistoryExpansionTransformer HydeTransformer QueryPlanner
+        RewriteTransformer TranslationTransformer chain
+    """,
+    "ragchat_retrieval.rerank": "rerank",
 }
 _MODULES = frozenset({"errors", "sync", "testing", "wire"})
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _HOME |= dict.fromkeys(ragchat_retrieval.__all__, "ragchat_retrieval")
 
 
