@@ -2,7 +2,7 @@
 
 Engines keep statistics that do not fit the definition in `ragchat_retrieval.lexical`: they count
 what was deleted, or round lengths. So an engine is asked by term values that are never too small,
-and what it brings is scored again here; a lane asks on until no unread row can be better.
+and what it brings is scored again here.
 """
 
 from __future__ import annotations
@@ -11,22 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ragchat_retrieval.lexical import K1, B, idf
+from ragchat_retrieval.stores.deepening import ROUNDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ragchat_retrieval.stores.manifest import Row, State
-
-SLACK = 16
-"""How many more than wanted a lane reads, for ties at the limit."""
-
-ROUNDING = 1e-5
-"""Above what an engine's scores lose in single precision."""
-
-
-def ceiling(limit: int) -> int:
-    """Returns how many rows a lane reads at most to prove the order of so many."""
-    return 8 * limit + 1_000
 
 
 def saturation(count: float, length: float, average: float) -> float:
@@ -73,8 +63,3 @@ def scored(row: Row, weights: Mapping[str, float], state: State) -> Row:
         if count:
             score += weight * saturation(count, length, average)
     return replace(row, score=score)
-
-
-def ordered(rows: Iterable[Row]) -> list[Row]:
-    """Returns rows by descending score, ties by passage id."""
-    return sorted(rows, key=lambda row: (-row.score, row.passage_id))

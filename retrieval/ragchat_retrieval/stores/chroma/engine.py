@@ -19,6 +19,7 @@ from ragchat_retrieval.stores.chroma.records import (
     row_fields,
     where_of,
 )
+from ragchat_retrieval.stores.deepening import ROUNDING, deepened
 from ragchat_retrieval.stores.manifest import Gone, Mark, State, passage_text
 from ragchat_retrieval.stores.shadow import Both, Clause, Compare
 
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 PAGE = 500
 """Records of one request; Chroma's own limit is ten times that."""
 
-SLACK = 16
-"""How many more than wanted the vector lane reads, for ties at the limit."""
-
-_ROUNDING = 1e-5
 _NO_VECTOR = [0.0]
 
 
@@ -268,8 +265,8 @@ class ChromaEngine:
         """Returns the best rows by cosine."""
         where = where_of(Both((Compare("emb", "gt", 0.0), *_members(clause))))
         include = ["metadatas", "embeddings", *(["documents"] if passages else [])]
-        n = limit + SLACK
-        while True:
+
+        async def read(n: int) -> tuple[list[Row], float | None]:
             answer = await self._clients.of_collection(
                 self._rows(state),
                 "query",
@@ -282,13 +279,10 @@ class ChromaEngine:
                 read_row(record, query=vector)
                 for record in listed({key: value and value[0] for key, value in answer.items()})
             ]
-            read = len(rows)
-            rows.sort(key=lambda row: (-row.score, row.passage_id))
-            if read < n or n >= 8 * limit + 1_000:
-                return rows[:limit]
-            if rows[limit - 1].score > rows[-1].score + _ROUNDING:
-                return rows[:limit]
-            n *= 2
+            bound = min(row.score for row in rows) + ROUNDING if len(rows) == n else None
+            return rows, bound
+
+        return await deepened(limit, read)
 
     async def aclose(self) -> None:
         """Closes the connections."""

@@ -8,8 +8,7 @@ write; what is searched for is refreshed first.
 The keyword lane: Lucene's statistics count what was deleted and round lengths. So it scores by BM25
 for a *typical* length, fixed at the first write, and by exact document frequencies that the search
 brings along; what is found is scored again exactly. If the average length has grown by a factor f
-since, no exact score is above f times Lucene's. The lane asks on until that proves the best, or
-`ceiling` rows are read.
+since, no exact score is above f times Lucene's; `deepening` asks on until that proves the best.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragchat_retrieval.errors import StoreUnavailable
+from ragchat_retrieval.stores.deepening import ROUNDING, deepened
 from ragchat_retrieval.stores.manifest import Gone, Mark, State
 from ragchat_retrieval.stores.opensearch.client import part_of, refused
 from ragchat_retrieval.stores.opensearch.documents import (
@@ -44,15 +44,7 @@ from ragchat_retrieval.stores.opensearch.documents import (
     words_query,
 )
 from ragchat_retrieval.stores.opensearch.store import NAME
-from ragchat_retrieval.stores.rescoring import (
-    ROUNDING,
-    SLACK,
-    average_of,
-    ceiling,
-    ordered,
-    scored,
-    weighed,
-)
+from ragchat_retrieval.stores.rescoring import average_of, scored, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -259,15 +251,13 @@ class OpenSearchEngine:
         looseness = max(1.0, average_of(state) / grid(state.typical)) * (1 + ROUNDING)
         fields = row_fields(passages=passages, terms=True)
         query = words_query(weights, clause)
-        n = limit + SLACK
-        while True:
+
+        async def read(n: int) -> tuple[list[Row], float | None]:
             hits = await self._search(self._rows(state), query, n, fields)
-            rows = ordered(scored(read_row(hit), weights, state) for hit in hits)
-            unread = hits[-1]["_score"] * looseness if len(hits) == n else 0.0
-            enough = len(rows) >= limit and (rows[limit - 1].score > unread or n >= ceiling(limit))
-            if len(hits) < n or enough:
-                return rows[:limit]
-            n *= 2
+            bound = hits[-1]["_score"] * looseness if len(hits) == n else None
+            return [scored(read_row(hit), weights, state) for hit in hits], bound
+
+        return await deepened(limit, read)
 
     async def words_of(self, state: State, terms: Mapping[str, float], clause: Clause) -> list[Row]:
         """Returns the rows that match with their BM25 scores, zero included."""
@@ -306,20 +296,19 @@ class OpenSearchEngine:
         fields = row_fields(passages=passages, vectors=True)
         numbers = vector.tolist()
         exact = self._exact or state.sums.vectors <= EXACT_UP_TO
-        n = limit + SLACK
-        while True:
+
+        async def read(n: int) -> tuple[list[Row], float | None]:
+            nonlocal exact
             exact = exact or n > _LARGEST_K
             query = exact_query(numbers, clause) if exact else near_query(numbers, n, clause)
             hits = await self._search(self._rows(state), query, n, fields)
             if not exact and len(hits) < n:
                 exact = True  # the graph may have parts that it does not reach
-                continue
-            rows = ordered(_similar(read_row(hit), vector) for hit in hits)
-            if len(hits) < n or n >= ceiling(limit):
-                return rows[:limit]
-            if rows[limit - 1].score > 2 * hits[-1]["_score"] - 1 + ROUNDING:
-                return rows[:limit]
-            n *= 2
+                return await read(n)
+            bound = 2 * hits[-1]["_score"] - 1 + ROUNDING if len(hits) == n else None
+            return [_similar(read_row(hit), vector) for hit in hits], bound
+
+        return await deepened(limit, read)
 
     async def aclose(self) -> None:
         """Releases connections; closing twice is no error."""

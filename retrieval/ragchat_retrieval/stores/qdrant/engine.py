@@ -7,7 +7,7 @@ The keyword lane: BM25 needs the average length of passages, which changes with 
 sparse vector holds one number a term. So the stored values are BM25's for a *typical* length, fixed
 at the first write, and what they bring is scored again exactly, by the terms in the payload and by
 exact document frequencies. If the average has grown by a factor f since, no exact score is above f
-times the engine's. The lane asks on until that proves the best, or `ceiling` points are read.
+times the engine's; `deepening` asks on until that proves the best.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdrant_client import models
 
+from ragchat_retrieval.stores.deepening import ROUNDING, deepened
 from ragchat_retrieval.stores.manifest import Gone, Mark, State
 from ragchat_retrieval.stores.qdrant.points import (
     DENSE,
@@ -32,15 +33,7 @@ from ragchat_retrieval.stores.qdrant.points import (
     where,
     words,
 )
-from ragchat_retrieval.stores.rescoring import (
-    ROUNDING,
-    SLACK,
-    average_of,
-    ceiling,
-    ordered,
-    scored,
-    weighed,
-)
+from ragchat_retrieval.stores.rescoring import average_of, scored, weighed
 from ragchat_retrieval.stores.shadow import AnyOf
 
 if TYPE_CHECKING:
@@ -274,16 +267,14 @@ class QdrantEngine:
             return []
         looseness = max(1.0, average_of(state) / state.typical) * (1 + ROUNDING)
         fields = _fields(passages=passages, terms=True)
-        n = limit + SLACK
-        while True:
+
+        async def read(n: int) -> tuple[list[Row], float | None]:
             points = await self._query(state, words(weights), n=n, clause=clause, fields=fields)
             rows = [scored(read_row(point), weights, state) for point in points]
-            rows = ordered(row for row in rows if row.score > 0)
-            unread = points[-1].score * looseness if len(points) == n else 0.0
-            enough = len(rows) >= limit and (rows[limit - 1].score > unread or n >= ceiling(limit))
-            if len(points) < n or enough:
-                return rows[:limit]
-            n *= 2
+            bound = points[-1].score * looseness if len(points) == n else None
+            return [row for row in rows if row.score > 0], bound
+
+        return await deepened(limit, read)
 
     async def words_of(self, state: State, terms: Mapping[str, float], clause: Clause) -> list[Row]:
         """Returns the rows that match with their BM25 scores, zero included."""
@@ -317,15 +308,13 @@ class QdrantEngine:
     ) -> list[Row]:
         """Returns the best rows by cosine."""
         fields = _fields(passages=passages)
-        n = limit + SLACK
-        while True:
+
+        async def read(n: int) -> tuple[list[Row], float | None]:
             points = await self._query(state, vector.tolist(), n=n, clause=clause, fields=fields)
-            rows = ordered(read_row(point, point.score) for point in points)
-            if len(points) < n or n >= ceiling(limit):
-                return rows[:limit]
-            if rows[limit - 1].score > points[-1].score + ROUNDING:
-                return rows[:limit]
-            n *= 2
+            bound = points[-1].score + ROUNDING if len(points) == n else None
+            return [read_row(point, point.score) for point in points], bound
+
+        return await deepened(limit, read)
 
     async def aclose(self) -> None:
         """Releases connections; closing twice is no error."""
