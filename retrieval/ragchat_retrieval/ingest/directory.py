@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ragchat_retrieval.chunking.documents import DocumentSplitter
+    from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest.files import Listing
     from ragchat_retrieval.ingest.place import Place
     from ragchat_retrieval.ingest.reading import MetadataFor
     from ragchat_retrieval.ingest.records import OnError, Sink
-    from ragchat_retrieval.ingest.target import IngestTarget, Progress
     from ragchat_retrieval.options import FilterLike
     from ragchat_retrieval.ports import Splitter
     from ragchat_retrieval.values import Document
 
+    Progress = Callable[[float], object]
     SplitterFor = Callable[[PurePosixPath], Splitter | None]
 
 MAX_FILES = 100_000
@@ -54,7 +55,7 @@ _log = logging.getLogger("ragchat")
 
 
 async def ingest_directory(
-    index: IngestTarget,
+    index: HybridIndex,
     path: str | os.PathLike[str],
     *,
     root: str | None = None,
@@ -94,7 +95,7 @@ async def ingest_directory(
     folder are ever removed.
 
     Args:
-        index: Where to; a `HybridIndex`.
+        index: Where to.
         path: The folder, or a single file, which is read as if its folder held nothing else and
             removes nothing.
         root: Name of the root, without ``/``; None takes the folder's own name.
@@ -220,7 +221,7 @@ class _Monotone:
             self._listener(1.0)
 
 
-def _stored(index: IngestTarget, scope: Filter) -> Callable[[str], Document | None]:
+def _stored(index: HybridIndex, scope: Filter) -> Callable[[str], Document | None]:
     """Returns a way to ask for a stored document from the thread that reads files."""
     loop = asyncio.get_running_loop()
 
@@ -289,7 +290,7 @@ def _by_splitter(
 
 
 def _writer(
-    index: IngestTarget, splitter: Splitter | None, scope: Filter, on_progress: Progress
+    index: HybridIndex, splitter: Splitter | None, scope: Filter, on_progress: Progress
 ) -> Sink:
     async def ingest(documents: Sequence[Document]) -> IngestReport:
         return await index.ingest(

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ragchat_retrieval.filters import Filter
+    from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest.place import Place
     from ragchat_retrieval.ingest.reading import FileReader
-    from ragchat_retrieval.ingest.target import IngestTarget
 
 _REMOVED_AT_ONCE = 500
 
 
-async def check_root(index: IngestTarget, place: Place, scope: Filter) -> None:
+async def check_root(index: HybridIndex, place: Place, scope: Filter) -> None:
     """Refuses a root name under which documents of another folder are stored.
 
     Raises:
@@ -43,7 +43,7 @@ async def check_root(index: IngestTarget, place: Place, scope: Filter) -> None:
 
 
 async def vanished(
-    index: IngestTarget, place: Place, reader: FileReader, scope: Filter, *, moved: bool
+    index: HybridIndex, place: Place, reader: FileReader, scope: Filter, *, moved: bool
 ) -> list[str]:
     """Returns the ids of those documents of a folder that its reader has not met."""
     prefix = place.root + "/"
@@ -60,7 +60,7 @@ async def vanished(
     return gone
 
 
-async def remove(index: IngestTarget, document_ids: Sequence[str], scope: Filter) -> IngestReport:
+async def remove(index: HybridIndex, document_ids: Sequence[str], scope: Filter) -> IngestReport:
     """Removes documents, many at a time."""
     removed = 0
     for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
