@@ -163,6 +163,18 @@ def test_the_readme_links_every_page():
     assert set(PAGES) - {ROOT / "README.md"} <= linked
 
 
+def test_what_the_map_of_the_code_names_is_there():
+    table = (ROOT / "docs/architecture.md").read_text("utf-8").partition("## Where things are")[2]
+    rows = [row.split("|")[2] for row in table.splitlines() if row.startswith("| ")]
+    assert len(rows) > 20
+    for row in rows:
+        places = [ROOT, ROOT / "retrieval/ragchat_retrieval"]
+        for name in re.findall(r"`([^`]+)`", row):
+            found = next((path for place in places for path in place.glob(name)), None)
+            assert found is not None, name
+            places.append(found if found.is_dir() else found.parent)
+
+
 def test_contributors_are_told_of_every_make_target():
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     told = re.findall(
