@@ -16,14 +16,13 @@ from ragchat.events import (
     ToolCallDelta,
     Usage,
 )
-from ragchat.forms import range_record
+from ragchat.forms import degraded_records, range_record
 from ragchat.wire.moments import Checked, Failure
 from ragchat_retrieval.trace import StageEvent
 
 if TYPE_CHECKING:
     from ragchat.citations import CheckedClaim, Support
     from ragchat.wire.moments import WireEvent
-    from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Passage
 
 _TEXTS = {TextDelta: "text", RefusalDelta: "refusal", ReasoningDelta: "reasoning"}
@@ -104,7 +103,7 @@ def _sources(event: Sources) -> dict[str, Any]:
     return {
         "type": "sources",
         "passages": [*presented, *cut],
-        "degraded": _degraded(event.degraded),
+        "degraded": degraded_records(event.degraded),
         "skipped": event.skipped,
     }
 
@@ -141,7 +140,7 @@ def _verification(event: Checked) -> dict[str, Any]:
         "choice": event.choice,
         "supported": found.supported,
         "claims": [_claim(claim) for claim in found.claims],
-        "degraded": _degraded(found.degraded),
+        "degraded": degraded_records(found.degraded),
     }
 
 
@@ -169,7 +168,3 @@ def _support(support: Support) -> dict[str, Any]:
         "sentence": support.sentence,
         "span": range_record(support.span),
     }
-
-
-def _degraded(degraded: tuple[Degradation, ...]) -> list[dict[str, str]]:
-    return [{"stage": one.stage, "reason": one.reason} for one in degraded]
