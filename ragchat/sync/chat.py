@@ -13,6 +13,7 @@ from ragchat.citations import verify as verify_async
 from ragchat.errors import EmptyResponse
 from ragchat.portal import current_portal
 from ragchat.prepare import Preparer as AsyncPreparer
+from ragchat.sync.running import run
 from ragchat.upstream import checked_stream, close_stream
 from ragchat_retrieval.stages import is_async_callable
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from ragchat_retrieval.ports import Embedder
     from ragchat_retrieval.trace import StageEvent
     from ragchat_retrieval.values import Passage
-from ragchat.sync.running import run
 
 T = TypeVar("T")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ragchat.sync.running import run
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ingest.directory import ingest_directory as ingest_async_directory
 from ragchat_retrieval.migration import migrate_index as migrate_async_index
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
     from ragchat_retrieval.ports import Embedder, Splitter
     from ragchat_retrieval.values import Document, Query, Revision, SearchResult
-from ragchat.sync.running import run
 
 
 class HybridIndex:
