@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import openai
 
 from ragchat.errors import EmptyResponse
-from ragchat.server.errors import Problem
 from ragchat.server.server_sent import END, DataReader
 from ragchat_retrieval.tasks import ended
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from openai import AsyncOpenAI
+
+    from ragchat.access import Foreign
 
 Batch: TypeAlias = list[bytes]
 """Data of chunks that arrived together."""
@@ -74,7 +75,7 @@ class Upstream:
             model=body["model"], messages=[], extra_body=body
         )
         response = await context.__aenter__()
-        stream = RawStream(context, response.iter_bytes())
+        stream = RawStream(context, response.iter_bytes(), response.http_request)
         kind = response.headers.get("content-type", "")
         if kind.partition(";")[0].strip() == "application/json":
             await stream.aclose()
@@ -94,13 +95,17 @@ class RawStream:
     """
 
     def __init__(
-        self, context: AbstractAsyncContextManager[Any], pieces: AsyncIterator[bytes]
+        self,
+        context: AbstractAsyncContextManager[Any],
+        pieces: AsyncIterator[bytes],
+        request: Foreign,
     ) -> None:
         self._context = context
         self._pieces = pieces
+        self._request = request
         self._arrived: Batch = []
         self._ended = False
-        self._error: Exception | None = None
+        self._error: openai.APIError | None = None
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
@@ -135,22 +140,34 @@ class RawStream:
             async for piece in self._pieces:
                 if self._ended:
                     continue
-                batch = reader.feed(piece)
-                if END in batch:
-                    batch = batch[: batch.index(END)]
-                    self._ended = True
-                self._arrived += batch
+                for data in reader.feed(piece):
+                    self._error = self._error_in(data)
+                    self._ended = data == END or self._error is not None
+                    if self._ended:
+                        break
+                    self._arrived.append(data)
                 self._news.set()
                 if len(self._arrived) > _AHEAD:
                     self._room.clear()
                     await self._room.wait()
-        except openai.APIError as error:
-            self._error = error
-        except Exception:  # noqa: BLE001 - of the HTTP library: which one is the client's choice
-            self._error = Problem(502, "the chat model's stream broke", code="upstream")
+        except Exception as error:  # noqa: BLE001 - of the HTTP library: which is the client's choice
+            if not self._ended:
+                broken = openai.APIConnectionError(request=self._request)
+                self._error = error if isinstance(error, openai.APIError) else broken
         finally:
             self._ended = True
             self._news.set()
+
+    def _error_in(self, data: bytes) -> openai.APIError | None:
+        """Returns the error that a server sent in a chunk's place, as the client would raise it."""
+        if b'"error"' not in data:  # nearly always; inside of a text its quotes are escaped
+            return None
+        try:
+            body = _object(data).get("error")
+        except EmptyResponse:
+            return None
+        told = "the chat model's server failed"
+        return openai.APIError(told, self._request, body=body) if body else None
 
 
 class _Read:

@@ -103,12 +103,8 @@ def problem_of(error: BaseException, *, key: str = "") -> Problem:
     """
     if isinstance(error, Problem):
         return error
-    if isinstance(error, openai.APIStatusError):
-        return _passed_on(error, key)
-    if isinstance(error, openai.APITimeoutError):
-        return Problem(504, "the chat model's server did not answer in time", code="upstream")
     if isinstance(error, openai.APIError):
-        return Problem(502, "the chat model's server could not be reached", code="upstream")
+        return _passed_on(error, key)
     for kinds, status in _STATUSES:
         if isinstance(error, kinds):
             # To send a document again that cannot be embedded would not help.
@@ -123,15 +119,25 @@ def _code(error: BaseException) -> str:
     return known or _CAPITAL.sub("_", type(error).__name__).lower()
 
 
-def _passed_on(error: openai.APIStatusError, key: str) -> Problem:
-    response = error.response
-    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    message = f"the chat model's server answered with status {error.status_code}"
-    text = response.text
+def _passed_on(error: openai.APIError, key: str) -> Problem:
+    if isinstance(error, openai.APIStatusError):
+        status, given = error.status_code, error.response.headers
+        headers = {name: given[name] for name in _KEPT_HEADERS if name in given}
+        message = f"the chat model's server answered with status {status}"
+        body = _told(error.response.text, key)
+        return Problem(status, message, code="upstream", headers=headers, body=body)
+    if isinstance(error, openai.APITimeoutError):
+        return Problem(504, "the chat model's server did not answer in time", code="upstream")
+    if isinstance(error, openai.APIConnectionError):
+        return Problem(502, "the connection to the chat model's server failed", code="upstream")
+    body = _told(json.dumps({"error": error.body}), key)  # in the middle of a stream
+    return Problem(502, "the chat model's server failed", code="upstream", body=body)
+
+
+def _told(text: str, key: str) -> dict[str, Any] | None:
+    """Returns what the chat model's server said, less its key; None if it is no error."""
     try:
         body = json.loads(text.replace(key, "***") if key else text)
     except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict) or "error" not in body:
-        body = None
-    return Problem(error.status_code, message, code="upstream", headers=headers, body=body)
+        return None
+    return body if isinstance(body, dict) and "error" in body else None

@@ -161,6 +161,28 @@ async def test_the_official_client_raises_an_error_of_the_stream(served, upstrea
             pass
 
 
+async def test_an_error_that_the_model_streams_ends_the_answer(served, upstream):
+    """It is told as it came, without the server's key, and nothing looks whole behind it."""
+    error = {"message": "overloaded, sk-upstream", "type": "server_error", "code": "odd"}
+    upstream.script(Interrupted(ANSWER, "error", after=2, error=error))
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": True}
+    )
+    *chunks, last = data_of(answer.text)
+    assert json.loads(last) == {"error": {**error, "message": "overloaded, ***"}}
+    assert not any("annotations" in chunk for chunk in chunks)
+
+
+@pytest.mark.parametrize("how", ["cut", "reset", "error"])
+async def test_a_turn_whose_model_breaks_off_says_whose_fault_it_is(served, upstream, caplog, how):
+    """A reader of the page sees that the answer is not whole, and may ask again."""
+    upstream.script(Interrupted(ANSWER, how, after=2))
+    answer = await served.http.post("/v1/ragchat/answer", json={"messages": ASKED})
+    last = json.loads(data_of(answer.text)[-1])
+    assert (last["type"], last["code"], last["retryable"]) == ("error", "upstream", True)
+    assert not caplog.records
+
+
 async def test_an_empty_stream_is_an_error_of_the_stream(served, upstream):
     """The server had accepted the request, so that the answer had begun."""
     upstream.script(Reply(chunks=()))
