@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,7 +38,6 @@ PAGE = Path(__file__).parent / "static"
 COMPONENT = Path(wire.__file__).parent / "static"
 
 _ROUTES = (chat, search, uploads, documents, about)
-_NOT_FOUND, _NOT_ALLOWED = 404, 405
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -119,19 +119,14 @@ async def _refused(request: Request, error: Exception) -> NoReturn:
     """Hands what the router refuses to the guard, which gives every error its shape."""
     if not isinstance(error, HTTPException):
         raise error
+    status, detail = error.status_code, str(error.detail)
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-    allowed = _allowed(request)
-    if error.status_code == _NOT_FOUND and allowed:
-        # The page's files are looked through for a GET of whatever path has no route for it.
-        error = HTTPException(_NOT_ALLOWED, "Method Not Allowed")
-    if error.status_code == _NOT_ALLOWED:
-        headers["allow"] = ", ".join(allowed)
-    raise Problem(
-        error.status_code,
-        str(error.detail),
-        code=_CODES.get(error.status_code),
-        headers=headers,
-    )
+    if status in _CODES:
+        # The page's files, which are looked through for whatever no route takes, know no routes.
+        allowed = _allowed(request)
+        status = HTTPStatus.METHOD_NOT_ALLOWED if allowed else HTTPStatus.NOT_FOUND
+        detail, headers = status.phrase, {"allow": ", ".join(allowed)} if allowed else {}
+    raise Problem(status, detail, code=_CODES.get(status), headers=headers)
 
 
 def _allowed(request: Request) -> list[str]:

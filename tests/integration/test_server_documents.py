@@ -202,6 +202,14 @@ async def test_a_path_names_its_methods_to_whoever_uses_another(served, method, 
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings", "/v1", "/nope"])
+async def test_a_path_that_is_not_there_is_unknown_by_every_method(served, method, path):
+    """A client of another part of the API learns that this server has none."""
+    answer = await served.http.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
 async def test_two_files_of_one_name_are_refused(served, index):
     """Also where one is a folder of the other."""
     for names in (("a.txt", "a.txt"), ("a", "a/b.txt"), ("a/b.txt", "a")):
