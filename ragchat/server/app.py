@@ -104,7 +104,8 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.cors,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
-            allow_headers=["authorization", "content-type"],
+            allow_headers=["*"],  # clients have many of their own, and none is trusted
+            expose_headers=["retry-after", "retry-after-ms", "x-should-retry"],
         )
     return app
 

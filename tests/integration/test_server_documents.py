@@ -438,6 +438,21 @@ async def test_pages_of_other_sites_reach_nothing_unless_they_are_named(serve, i
     assert (await named_only.http.get("/v1/documents", headers=local)).is_success
 
 
+async def test_a_page_of_a_named_site_can_use_any_client(serve, index):
+    """Clients send headers of their own, and read from the answer when to come again."""
+    served = await serve(index, ServerSettings(cors=("https://app.example",)))
+    asked = {
+        "origin": "https://app.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,x-stainless-retry-count",
+    }
+    preflight = await served.http.options("/v1/chat/completions", headers=asked)
+    assert preflight.is_success
+    assert "x-stainless-retry-count" in preflight.headers["access-control-allow-headers"]
+    answer = await served.http.get("/v1/models", headers={"origin": "https://app.example"})
+    assert "retry-after" in answer.headers["access-control-expose-headers"]
+
+
 async def test_every_answer_has_the_headers_that_keep_a_browser_safe(served):
     for path in ("/healthz", "/v1/models", "/nope"):
         headers = (await served.http.get(path)).headers
