@@ -20,16 +20,17 @@ from ragchat.server.errors import Problem, problem_of
 from ragchat.server.service import service_of, tenant_of
 from ragchat.server.streaming import EventStream
 from ragchat.wire.encoding import json_bytes, server_sent
-from ragchat_retrieval.errors import ScopeViolation
+from ragchat_retrieval.chunking.formats import FORMATS, is_installed
+from ragchat_retrieval.errors import InvalidDocument, MissingExtra, ScopeViolation
 from ragchat_retrieval.filters import Filter
-from ragchat_retrieval.ingest import ingest_directory
+from ragchat_retrieval.ingest import IngestError, IngestReport, ingest_directory
+from ragchat_retrieval.ingest.files import Selection, list_files
 from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from ragchat.server.service import Tenant
-    from ragchat_retrieval.ingest import IngestReport
 
 router = APIRouter(tags=["documents"])
 
@@ -37,6 +38,7 @@ ROOT = "uploads"
 """First part of the ids, where the request names none."""
 
 _MOST_NAME = 255
+_UNKNOWN_KIND = "this kind of file is not read here"
 _NAME_ERRORS = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EILSEQ}
 _FORM = {
     "type": "object",
@@ -142,7 +144,8 @@ async def _read(
     tenant: Tenant, folder: Path, root: str, tell: Callable[[float], object]
 ) -> IngestReport:
     try:
-        return await ingest_directory(
+        left_out = await asyncio.to_thread(_left_out, folder, root)
+        report = await ingest_directory(
             tenant.index,
             folder,
             root=root,
@@ -153,10 +156,27 @@ async def _read(
             remove_vanished=False,
             on_progress=tell,
         )
+        return report + left_out
     except ScopeViolation as error:
         raise await _outside(tenant, error.document_id or "") from None
     finally:
         await _removed(folder)
+
+
+def _left_out(folder: Path, root: str) -> IngestReport:
+    """Returns an error for each file that is not read: whoever sends one by name is told so."""
+    real = folder.resolve()
+    selection = Selection(suffixes=frozenset(FORMATS), follow_gitignore=False)
+    taken = {file.path for file in list_files(real, selection).files}
+    errors = []
+    for path in sorted(path for path in real.rglob("*") if path.is_file()):
+        name = f"{root}/{path.relative_to(real).as_posix()}"
+        form = FORMATS.get(path.suffix.lower(), "html")
+        if path not in taken:
+            errors.append(IngestError(name, InvalidDocument.__name__, _UNKNOWN_KIND))
+        elif form != "html" and not is_installed():
+            errors.append(IngestError.of(name, MissingExtra("documents", f"reading {form}")))
+    return IngestReport(errors=tuple(errors))
 
 
 async def _outside(tenant: Tenant, document_id: str) -> Problem:

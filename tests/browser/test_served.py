@@ -43,6 +43,24 @@ def test_a_question_a_citation_and_a_new_document(visit):
     page.get_by_text("4 documents").wait_for()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.exe", b"MZ", "not added: this kind of file is not read here"),
+        ("empty.md", b" ", "not added: there is no text in it"),
+        ("new.md", b"# New\n\nA new rule.", "1 passage"),
+    ],
+)
+def test_a_file_that_is_sent_says_what_became_of_it(visit, name, text, told):
+    page = visit()
+    file = {"name": name, "mimeType": "text/plain", "buffer": text}
+    page.set_input_files("#files", [file])
+    page.locator("#uploads").get_by_text(told, exact=True).wait_for()
+    if "passage" in told:
+        page.set_input_files("#files", [file])
+        page.locator("#uploads").get_by_text("was here already", exact=True).wait_for()
+
+
 @pytest.mark.parametrize("form", [[], ["--preset=desktop"]], ids=["phone", "desktop"])
 def test_lighthouse_finds_nothing_to_complain_of(url, chromium, node_modules, form):
     """It also scores speed, which is no matter of a test: benchmarks/RESULTS.md tells that."""

@@ -175,6 +175,34 @@ async def test_a_document_that_the_embedder_refuses_is_the_clients_fault(serve):
     assert (report["documents"], [e["id"] for e in report["errors"]]) == (1, ["uploads/a.txt"])
 
 
+async def test_every_file_of_an_upload_is_read_or_named_with_the_reason(served, index):
+    """A folder may hold what is none of our business; a file that is sent was meant."""
+    names = ["a.txt", "b.exe", "no suffix", ".hidden.md", "folder/c.xlsx"]
+    files = [("file", (name, b"some text")) for name in names]
+    report = (await served.http.post("/v1/documents", files=files)).json()
+    assert [error["id"] for error in report["errors"]] == [
+        f"uploads/{name}" for name in sorted(names) if name != "a.txt"
+    ]
+    assert {error["message"] for error in report["errors"]} == {
+        "this kind of file is not read here"
+    }
+    assert list(await index.document_ids()) == ["uploads/a.txt"]
+
+
+async def test_a_file_whose_reader_is_not_installed_says_what_would_help(
+    served, index, monkeypatch
+):
+    for module in ("ragchat_retrieval.chunking.formats", "ragchat_retrieval.ingest.suffixes"):
+        monkeypatch.setattr(f"{module}.is_installed", lambda: False)
+    monkeypatch.setattr("ragchat.server.uploads.is_installed", lambda: False)
+    files = [("file", ("a.pdf", b"%PDF-1.4")), ("file", ("b.html", b"<p>Text.</p>"))]
+    report = (await served.http.post("/v1/documents", files=files)).json()
+    ((told, message),) = [(error["id"], error["message"]) for error in report["errors"]]
+    assert told == "uploads/a.pdf"
+    assert "ragchat-toolkit[documents]" in message
+    assert list(await index.document_ids()) == ["uploads/b.html"]
+
+
 @pytest.mark.parametrize("name", ["../x.txt", "/etc/x.txt", "a/../../x.txt", "a" * 300])
 async def test_no_name_of_a_file_leads_out_of_its_upload(served, index, name):
     answer = await served.http.post("/v1/documents", files=[("file", (name, b"text"))])

@@ -3,6 +3,12 @@
 import { element } from "../component/ragchat-markdown.js";
 import { upload } from "./api.js";
 
+function outcome({ passages, skipped, blank }) {
+  if (passages) return `${passages} ${passages === 1 ? "passage" : "passages"}`;
+  if (skipped) return "was here already";
+  return blank ? "not added: there is no text in it" : "added";
+}
+
 export class Uploads {
   /** `done` is called after each batch. */
   constructor({ list, drop, input, done }) {
@@ -51,7 +57,7 @@ export class Uploads {
           bar.value = share;
           state.textContent = share < 1 ? `${Math.round(share * 100)} %` : "reading";
         });
-        state.textContent = made.passages ? `${made.passages} passages` : "added";
+        state.textContent = outcome(made);
       } catch (error) {
         state.textContent = `not added: ${error.message}`;
       }
