@@ -7,7 +7,7 @@ import errno
 import shutil
 import tempfile
 from dataclasses import asdict
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -118,7 +118,8 @@ def _name(given: str) -> PurePosixPath:
         Problem: 400: it would lead out, or is no name.
     """
     path = PurePosixPath(given.replace("\\", "/"))
-    bad = path.is_absolute() or not path.parts or "\0" in given or ":" in path.parts[0]
+    drive = PureWindowsPath(given).drive
+    bad = path.is_absolute() or not path.parts or "\0" in given or drive
     if bad or any(part == ".." or len(part.encode()) > _MOST_NAME for part in path.parts):
         raise Problem(400, "file: its name must be a path below the root", param="file")
     return path

@@ -203,6 +203,16 @@ async def test_a_file_whose_reader_is_not_installed_says_what_would_help(
     assert list(await index.document_ids()) == ["uploads/b.html"]
 
 
+async def test_a_name_may_hold_a_colon(served, index):
+    """It is none of a drive, as in C:."""
+    files = [("file", ("Interview: Anna 10:30.txt", b"text"))]
+    assert (await served.http.post("/v1/documents", files=files)).json()["documents"] == 1
+    assert list(await index.document_ids()) == ["uploads/Interview: Anna 10:30.txt"]
+    for drive in ("C:/a.txt", "c:a.txt"):
+        answer = await served.http.post("/v1/documents", files=[("file", (drive, b"text"))])
+        assert answer.status_code == 400
+
+
 @pytest.mark.parametrize("name", ["../x.txt", "/etc/x.txt", "a/../../x.txt", "a" * 300])
 async def test_no_name_of_a_file_leads_out_of_its_upload(served, index, name):
     answer = await served.http.post("/v1/documents", files=[("file", (name, b"text"))])
