@@ -53,7 +53,7 @@ def chat(
 
     A source keeps its number over the whole conversation. With --json, each answer is one line.
     """
-    face = Face.open(json=json)
+    face = Face.open(json=json, lines=True)
     bounds = read_filter(filters)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")

@@ -85,7 +85,7 @@ class Conversation:
             self._preparer = self._preparer.with_options(ledger=retrieval.ledger.cite(cited))
         if face.json:
             sources = [{"number": n, **passage_record(p)} for n, p in sorted(cited.items())]
-            face.record(
+            face.document(
                 {
                     "question": question,
                     "answer": text,

@@ -92,7 +92,7 @@ def ingest(
             raise typer.BadParameter(f"{path}: no such file or folder", param_hint="PATH")
     if root is not None and len(paths) > 1:
         raise typer.BadParameter("names one folder, not several", param_hint="--root")
-    face = Face.open(json=json)
+    face = Face.open(json=json, lines=watch)
     job = _Job(
         paths,
         index,
@@ -138,7 +138,7 @@ async def _ingest(face: Face, job: _Job) -> None:
         async for _ in changes(job.paths, but=path_of(job.url)):
             report = await _read(face, job, index)
             if face.json:
-                face.record(asdict(report))
+                face.document(asdict(report))
             elif first or _is_news(report):
                 _tell(face, report, (await index.describe()).notes if first else ())
             if first:

@@ -75,12 +75,15 @@ class Face:
     json: bool
     """One JSON document on stdout and nothing else."""
 
+    lines: bool = False
+    """Each of several such documents on a line of its own."""
+
     @classmethod
-    def open(cls, *, json: bool = False) -> Face:
+    def open(cls, *, json: bool = False, lines: bool = False) -> Face:
         """Returns the face of this process's streams."""
         out = Console(markup=False, highlight=False, emoji=False)
         err = Console(markup=False, highlight=False, emoji=False, stderr=True)
-        return cls(out, err, json)
+        return cls(out, err, json, lines)
 
     @property
     def wide(self) -> bool:
@@ -88,13 +91,10 @@ class Face:
         return self.out.width >= ROOM
 
     def document(self, value: Mapping[str, object]) -> None:
-        """Writes the JSON document of a command."""
-        sys.stdout.write(_json(value, indent=2) + "\n")
-
-    def record(self, value: Mapping[str, object]) -> None:
-        """Writes one of many JSON documents of a command on a line of its own, at once."""
-        sys.stdout.write(_json(value, indent=None) + "\n")
-        sys.stdout.flush()
+        """Writes the JSON document of a command, or the next of several at once."""
+        sys.stdout.write(_json(value, indent=None if self.lines else 2) + "\n")
+        if self.lines:
+            sys.stdout.flush()
 
     def show(self, body: RenderableType, *, indent: int = 0) -> None:
         """Writes a part of the results, wrapped at the terminal's width, no trailing blanks."""

@@ -118,6 +118,15 @@ def test_json_gives_one_line_an_answer(piped):
     assert all(row["sources"] for row in rows)
 
 
+def test_json_gives_one_line_a_failure_too(piped, model):
+    server, env = model
+    server.script(Failure(400, "no"))
+    done = piped(f"{GRINDER}\n{LIBRARY}\n", "--json", **env)
+    first, second = (json.loads(line) for line in done.stdout.decode().splitlines())
+    assert first["error"]["type"] == "BadRequestError"
+    assert second["question"] == LIBRARY
+
+
 def test_commands_tell_of_the_last_answer(piped):
     done = piped(f"/sources\n{GRINDER}\n/sources\n/trace\n/history\n/nonsense\n/help\n")
     out, said = done.stdout.decode(), done.stderr.decode()
