@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import NoReturn
 
 from ragchat_retrieval.errors import MissingExtra
 
@@ -14,6 +15,9 @@ NEEDED = frozenset({"typer", "rich"})
 
 def main() -> None:
     """Runs the command line on `sys.argv` and exits with 0, 1 (it failed) or 2 (misused)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started it, as in: ragchat … >&-
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - it stays open
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets a replacement, not a crash.
         if isinstance(stream, io.TextIOWrapper):
@@ -27,14 +31,20 @@ def main() -> None:
         sys.exit(2)
     try:
         app(prog_name="ragchat")
-    finally:
-        _flush()
+    except OSError as error:  # of the very first words, such as those of --version
+        _give_up(error)
+    except SystemExit as end:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _give_up(error, told=bool(end.code))
+        raise
 
 
-def _flush() -> None:
-    """Writes what is left, while it can still be told quietly that the reader went away."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+def _give_up(error: OSError, *, told: bool = False) -> NoReturn:
+    """Ends with 1 because nothing can be written, which only a reader that left need not hear."""
+    # The interpreter must not try to flush at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not (told or isinstance(error, BrokenPipeError)):
+        sys.stderr.write(f"ragchat: {error.strerror}\n")
+    sys.exit(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -122,7 +122,8 @@ class Face:
         message = one_line(message)
         self.err.print(Text.assemble(("ragchat: ", "bold red"), message), soft_wrap=True)
         if self.json:
-            self.document({"error": {"type": kind, "message": message}})
+            with suppress(OSError):  # which may be what it is to tell
+                self.document({"error": {"type": kind, "message": message}})
 
     @contextmanager
     def waiting(self, label: str) -> Iterator[None]:

@@ -502,6 +502,44 @@ def test_a_reader_that_left_before_the_first_line_is_no_traceback(filled, argume
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="it is a device of Linux")
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["search", "bike", "--json", "-k", "30"], ["stats", "--json"], ["stats"], ["--version"]],
+)
+def test_results_for_which_there_is_no_room_are_a_failure_in_one_line(filled, arguments, buffered):
+    """Such as a file on a disk that is full, whenever it is written."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ragchat.cli", *arguments],
+            cwd=filled.folder,
+            env={**filled.env, "PYTHONUNBUFFERED": buffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    failed(done, 1, "No space left on device")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+@pytest.mark.parametrize("command", ["stats", "chat"])
+def test_a_stream_that_is_closed_from_the_start_is_nothing_to_read_or_write(
+    filled, command, closed
+):
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m ragchat.cli {command} {closed}"],
+        cwd=filled.folder,
+        env=filled.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
 # Ask
 
 
