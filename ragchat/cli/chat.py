@@ -132,12 +132,13 @@ def _talk(face: Face, runner: asyncio.Runner, conversation: Conversation) -> boo
             with told(face):
                 runner.run(conversation.take(line.strip()))
         except KeyboardInterrupt:
-            if warned or not by_hand:
-                if by_hand:
-                    return failed
+            if not by_hand:
                 raise
+            face.err.line()
+            if warned:
+                return failed
             warned = True
-            face.note("\nCtrl-C again leaves.")
+            face.note("Ctrl-C again leaves.")
         except typer.Exit:
             failed = not by_hand
 

@@ -262,9 +262,10 @@ def test_ctrl_c_stops_an_answer_and_twice_leaves(terminal, model):
     chat.expect("> ")
     assert len(server.requests[-1].json["messages"]) == 1
     chat.interrupt_prompt()
-    chat.expect("Ctrl-C again leaves")
+    chat.expect("\nCtrl-C again leaves")
     chat.expect("> ")
     chat.interrupt_prompt()
+    chat.expect("\n")  # for the shell's own prompt
     assert chat.process.wait(60) == 0
 
 
