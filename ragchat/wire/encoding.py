@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 from ragchat.wire.failures import failure_of, place_of
+from ragchat.wire.rounds import Rounds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
@@ -59,16 +60,19 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
     nor the chat model's is logged by its class and place, without being told to the client.
 
     Args:
-        events: Those of `turn`, or of ``prepared.events(…)``.
+        events: Those of `turn`, of ``prepared.events(…)``, or, where tools were called in between,
+            of several of these one after the other: to the client they are one answer.
         encoder: The format; used once.
     """
     for piece in encoder.start():
         yield piece
+    rounds = Rounds()
     async with aclosing(_iterated(events)) as running:
         try:
             async for event in running:
-                for piece in encoder.feed(event):
-                    yield piece
+                for seen in rounds.feed(event):
+                    for piece in encoder.feed(seen):
+                        yield piece
         except Exception as error:  # noqa: BLE001 - the response has begun: it must say so itself
             failure = failure_of(error)
             if failure.code == "internal":

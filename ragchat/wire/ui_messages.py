@@ -72,6 +72,7 @@ class UIMessageEncoder:
         self._refusing = False
         self._parts = 0
         self._calls: dict[int, _Call] = {}
+        self._shown: set[int | None] = {None}  # a passage without a number was not presented
         self._reason: str | None = None
         self._usage: Usage | None = None
 
@@ -114,8 +115,9 @@ class UIMessageEncoder:
                 return self._called(event)
             case Sources():
                 form = wire_form(event)
-                shown = [p for p in form["passages"] if p["number"] is not None]
-                return [*map(_source, shown), {"type": "data-ragchat-sources", "data": form}]
+                fresh = [p for p in form["passages"] if p["number"] not in self._shown]
+                self._shown.update(p["number"] for p in fresh)
+                return [*map(_source, fresh), {"type": "data-ragchat-sources", "data": form}]
             case StageEvent() | Citation() | Checked():
                 form = wire_form(event)
                 transient = {"transient": True} if isinstance(event, StageEvent) else {}
@@ -158,7 +160,8 @@ class UIMessageEncoder:
         return [*_announced(call), {"type": "tool-input-delta", **delta}]
 
     def _ended_calls(self) -> list[_Part]:
-        calls = (self._calls[index] for index in sorted(self._calls))
+        calls = [self._calls[index] for index in sorted(self._calls)]
+        self._calls = {}  # those of a later round are others
         return [part for call in calls for part in [*_announced(call), _input(call)]]
 
 

@@ -1,0 +1,71 @@
+"""Rounds of tool calls: the events of several calls of the chat model as those of one answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ragchat.events import Citation, Finished, Sources, TextDelta
+from ragchat.wire.moments import Checked
+from ragchat_retrieval.values import Span
+
+if TYPE_CHECKING:
+    from ragchat.citations import Annotation, CheckedClaim
+    from ragchat.wire.moments import WireEvent
+
+_BETWEEN = "\n\n"
+
+
+class Rounds:
+    """Takes the events of one call after the other; each call begins with its `Sources`.
+
+    To its reader they are one text, the rounds with a blank line between them, and places count in
+    all of it. Sources that stay as they are come once.
+    """
+
+    def __init__(self) -> None:
+        self._sources: Sources | None = None
+        self._lengths: dict[int, int] = {}
+        self._begins: dict[int, int] = {}
+
+    def feed(self, event: WireEvent) -> list[WireEvent]:
+        """Takes the next event and returns what the reader is to see of it."""
+        match event:
+            case Sources():
+                known, self._sources = self._sources, event
+                self._begins = {}
+                return [] if event == known else [event]
+            case TextDelta():
+                return self._text(event)
+            case Citation():
+                by = self._begins.get(event.choice, 0)
+                return [replace(event, start=event.start + by, end=event.end + by)]
+            case Finished():
+                by = self._begins.get(event.choice, 0)
+                return [replace(event, annotations=tuple(_moved(a, by) for a in event.annotations))]
+            case Checked(verification=found):
+                by = self._begins.get(event.choice, 0)
+                claims = tuple(_shifted(claim, by) for claim in found.claims)
+                return [replace(event, verification=replace(found, claims=claims))]
+        return [event]
+
+    def _text(self, event: TextDelta) -> list[WireEvent]:
+        choice, said = event.choice, self._lengths.get(event.choice, 0)
+        between: list[WireEvent] = []
+        if choice not in self._begins:
+            if said:
+                between = [TextDelta(choice, _BETWEEN)]
+                said += len(_BETWEEN)
+            self._begins[choice] = said
+        self._lengths[choice] = said + len(event.text)
+        return [*between, event]
+
+
+def _moved(annotation: Annotation, by: int) -> Annotation:
+    cited = annotation["url_citation"]
+    start, end = cited["start_index"] + by, cited["end_index"] + by
+    return {**annotation, "url_citation": {**cited, "start_index": start, "end_index": end}}
+
+
+def _shifted(claim: CheckedClaim, by: int) -> CheckedClaim:
+    return replace(claim, span=Span(claim.span.start + by, claim.span.end + by))
