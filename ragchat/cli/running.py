@@ -180,11 +180,8 @@ def path_of(url: str) -> Path | None:
     """Returns the file of an index; None if it is no file."""
     from ragchat_retrieval.opening import split_options  # noqa: PLC0415 - --help stays quick
 
-    url, _ = split_options(url)
-    scheme, sign, rest = url.partition("://")
-    if not sign:
-        return Path(url)
-    return Path(rest) if scheme == "sqlite" else None
+    path, _ = split_options(url)
+    return None if "://" in path else Path(path)
 
 
 def shown(url: str) -> str:

@@ -160,7 +160,7 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         from ragchat_retrieval.stores.chroma import ChromaStore  # noqa: PLC0415 - as below
 
         return ChromaStore.from_url(url, corpus=corpus, read_only=read_only)
-    if scheme != "sqlite":
+    if scheme:
         known = (
             "a path, postgresql://, qdrant://, http+opensearch://, https+opensearch://, "
             "chroma:// or memory://"
@@ -169,13 +169,12 @@ def _store(url: str, *, corpus: str, read_only: bool) -> Store:
         raise InvalidSetting("url", problem)
     from ragchat_retrieval.stores.sqlite import SQLiteStore  # noqa: PLC0415 - only where it is used
 
-    path = url.removeprefix(match[0]) if (match := _SCHEME.match(url)) else url
-    return SQLiteStore(path, corpus=corpus, read_only=read_only, vectors=_vectors(options))
+    return SQLiteStore(url, corpus=corpus, read_only=read_only, vectors=_vectors(options))
 
 
 def scheme_of(url: str) -> str:
-    """Returns the scheme of a URL in lower case; a path has that of the embedded store."""
-    return match[1].lower() if (match := _SCHEME.match(url)) else "sqlite"
+    """Returns the scheme of a URL in lower case; a path has none."""
+    return match[1].lower() if (match := _SCHEME.match(url)) else ""
 
 
 def split_options(url: str) -> tuple[str, dict[str, str]]:
@@ -185,7 +184,7 @@ def split_options(url: str) -> tuple[str, dict[str, str]]:
     whole.
     """
     before, mark, after = url.rpartition("?")
-    if scheme_of(url) not in {"sqlite", "memory"} or not mark or not _OPTIONS.fullmatch(after):
+    if scheme_of(url) not in {"", "memory"} or not mark or not _OPTIONS.fullmatch(after):
         return url, {}
     return before, dict(pair.split("=", 1) for pair in after.split("&"))
 
