@@ -6,7 +6,7 @@ without where it has not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -76,8 +76,8 @@ class TellsWritten(Protocol):
 
 async def written(store: Store) -> Written:
     """Returns what a store's corpus was written with, as far as the store tells."""
-    if isinstance(store, TellsWritten) and stands_for(store, "written", "identity"):
-        return await store.written()
+    if stands_for(store, "written", "identity"):
+        return await cast("TellsWritten", store).written()
     return Written(await store.identity())
 
 
