@@ -111,10 +111,13 @@ class StringTable:
         if len(self) > _MOST_KEPT:
             return [text.decode() for text in self._slices(positions)]
         kept, wanted = self._kept, positions.tolist()
-        if new := [at for at in wanted if at not in kept]:
+        try:
+            return [*map(kept.__getitem__, wanted)]
+        except KeyError:
+            new = [at for at in wanted if at not in kept]
             # Nothing is ever taken out, so that threads may do this at the same time.
             kept.update(zip(new, map(bytes.decode, self._slices(np.array(new))), strict=True))
-        return [kept[at] for at in wanted]
+            return [*map(kept.__getitem__, wanted)]
 
     def all(self) -> list[str]:
         """Returns all strings, in order of position."""
