@@ -9,11 +9,12 @@ so that a passage which one lane cut off is not counted as irrelevant to it.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol, overload, runtime_checkable
+
+import numpy as np
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ports import Hit
@@ -281,8 +282,7 @@ class RRF:
         return _ordered(self._parts(keyword), self._parts(vector), {})
 
     def _parts(self, lane: LaneResult | None) -> dict[str, float]:
-        ranks = {} if lane is None else lane.ranks()
-        return {id_: 1.0 / (self.k + rank) for id_, rank in ranks.items()}
+        return {} if lane is None else _reciprocal(Hits.of(lane.hits).ids, self.k)
 
 
 def fuse_rankings(
@@ -299,10 +299,10 @@ def fuse_rankings(
         Fused scores by id, best first, ties by id.
     """
     constant = RRF(k).k
-    scores: defaultdict[str, float] = defaultdict(float)
+    scores: dict[str, float] = {}
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
-        for rank, id_ in enumerate(dict.fromkeys(ranking), start=1):
-            scores[id_] += weight / (constant + rank)
+        for id_, part in _reciprocal(ranking, constant, weight).items():
+            scores[id_] = scores.get(id_, 0.0) + part
     return {id_: scores[id_] for id_ in _best_first(scores)}
 
 
@@ -340,6 +340,12 @@ def fuse_candidates(
     known = {c.passage.id: c for row in reversed(rows) for c in reversed(row)}
     scores = rule([[c.passage.id for c in row] for row in rows])
     return [replace(known[id_], score=score) for id_, score in scores.items()]
+
+
+def _reciprocal(ranking: Sequence[str], k: float, weight: float = 1.0) -> dict[str, float]:
+    """Returns ``weight / (k + rank)`` by id; a repeated id counts where it stands first."""
+    ids = dict.fromkeys(ranking)
+    return dict(zip(ids, (weight / (k + np.arange(1, len(ids) + 1))).tolist(), strict=True))
 
 
 def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:
