@@ -114,6 +114,22 @@ def squared_length(vector: NDArray[np.float32]) -> float:
     return float(np.dot(wide, wide))
 
 
+def exact_products(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Returns the product of each row with a vector, exact to float64.
+
+    Equal rows have equal products, wherever they stand: unlike BLAS, this adds up each row by
+    itself, and always in the same order.
+
+    Args:
+        matrix: float32 [n, d].
+        vector: float32 [d].
+    """
+    products: NDArray[np.float64] = np.einsum(
+        "ij,j->i", matrix.astype(np.float64), vector.astype(np.float64)
+    )
+    return products
+
+
 def damping(similarity: float) -> float:
     """Returns the factor by which a context's weight shrinks as it repeats the question, 0 … 1.
 

@@ -18,7 +18,7 @@ from ragchat_retrieval.engine.growing import Growing
 from ragchat_retrieval.engine.places import Memory, TemporaryFile
 from ragchat_retrieval.engine.select import top
 from ragchat_retrieval.pages import release
-from ragchat_retrieval.vectors import squared_length
+from ragchat_retrieval.vectors import exact_products, squared_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,12 +107,10 @@ class Matrix:
         self, vector: NDArray[np.float32], positions: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Returns the inner products of given positions, exact to float64."""
-        exact = vector.astype(np.float64)
         result = np.empty(len(positions))
         for low in range(0, len(positions), _GATHER):
             part = slice(low, low + _GATHER)
-            # A sum along rows adds each row by itself, whichever others are there.
-            result[part] = (self.take(positions[part]) * exact).sum(axis=1)
+            result[part] = exact_products(self.take(positions[part]), vector)
         return result
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:

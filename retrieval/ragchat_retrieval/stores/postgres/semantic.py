@@ -19,6 +19,7 @@ from ragchat_retrieval.ports import Hit
 from ragchat_retrieval.stores.postgres.layout import indexed_as
 from ragchat_retrieval.stores.postgres.predicate import predicate
 from ragchat_retrieval.stores.postgres.rows import as_text, read_vectors
+from ragchat_retrieval.vectors import exact_products
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +68,7 @@ class VectorQuery:
 
     def scores(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
         """Returns the products of rows, exact to float64 and independent of each other."""
-        exact: NDArray[np.float64] = (matrix * self.vector.astype(np.float64)).sum(axis=1)
-        return exact
+        return exact_products(matrix, self.vector)
 
     async def _by_all(self, limit: int, inside: Predicate) -> list[Row]:
         """Compares all, asking for more until nothing that was left out can be among the best."""
