@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ragchat_retrieval.stages import beside
 from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ragchat_retrieval.lexical import Analyzer
@@ -70,7 +71,7 @@ def blended(
         vector = blend(
             embedded[semantic_text(query)], contexts, [embedded[c.text] for c in contexts]
         )
-        vectors.append(vector if vector.any() else None)
+        vectors.append(vector if np.count_nonzero(vector) else None)
     return vectors
 
 

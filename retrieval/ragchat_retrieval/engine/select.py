@@ -54,7 +54,7 @@ def _cut(scores: NDArray[np.floating[Any]], limit: int, slack: float) -> float:
 
 
 def _above(scores: NDArray[np.floating[Any]], cut: float, floor: float) -> NDArray[np.int64]:
-    return np.flatnonzero(scores >= cut if cut > floor else scores > floor)
+    return (scores >= cut if cut > floor else scores > floor).nonzero()[0]
 
 
 def ranked(
@@ -71,15 +71,16 @@ def ranked(
         limit: Most rows to return.
         names: Gives the names of rows; asked only where scores are equal.
     """
-    order = np.argsort(-scores, kind="stable")
+    falling = -scores
+    order = falling.argsort(kind="stable")
     if len(order) > limit:
-        order = order[: np.searchsorted(-scores[order], -scores[order[limit - 1]], "right")]
+        falling = falling[order]
+        order = order[: falling.searchsorted(falling[limit - 1], "right")]
     rows, scores = rows[order], scores[order]
-    equal = scores[1:] == scores[:-1]
-    if equal.any():
+    equal = (scores[1:] == scores[:-1]).nonzero()[0]
+    if len(equal):
         flags = np.zeros(len(rows), np.bool_)
-        flags[1:] = equal
-        flags[:-1] |= equal
+        flags[equal] = flags[equal + 1] = True
         tied = flags.nonzero()[0]
         labels = names(rows[tied])
         rank = np.zeros(len(rows), np.int64)

@@ -310,7 +310,7 @@ class Snapshot:
         return None if self.live == self.rows else Mask(self.alive)
 
     def _found(self, rows: NDArray[np.int64], scores: NDArray[np.float64], limit: int) -> Found:
-        return Found(*ranked(rows, scores, limit, self.ids))
+        return Found(*ranked(rows, scores, limit, self._ids))
 
     @staticmethod
     def _nothing() -> Found:
