@@ -36,10 +36,10 @@ def is_async_callable(stage: object) -> bool:
             stage = stage.func
         elif isinstance(stage, MethodType):
             stage = stage.__func__
-        elif (wrapped := getattr(stage, "__wrapped__", None)) is not None:
-            stage = wrapped
         elif inspect.iscoroutinefunction(stage):  # marked as one
             return True
+        elif (wrapped := getattr(stage, "__wrapped__", None)) is not None:
+            stage = wrapped
         elif not inspect.isroutine(stage) and not inspect.isclass(stage) and callable(stage):
             stage = type(stage).__call__
         else:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import sys
 import threading
 from types import SimpleNamespace
 from unittest.mock import AsyncMock, MagicMock
@@ -105,6 +106,18 @@ async def test_an_async_stage_runs_on_the_loop(stage):
 @pytest.mark.parametrize("stage", SYNC, ids=lambda stage: type(stage).__name__)
 def test_anything_else_is_sync(stage):
     assert not is_async_callable(stage)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="functions can be marked from 3.12 on")
+async def test_a_wrapper_of_a_sync_function_that_is_marked_as_async_runs_on_the_loop():
+    """As ASGI's sync_to_async makes them."""
+
+    @functools.wraps(plain)
+    def wrapper(value="done"):
+        return coroutine(value)
+
+    assert not is_async_callable(wrapper)
+    assert is_async_callable(inspect.markcoroutinefunction(wrapper))
 
 
 async def test_the_async_client_of_the_sdk_is_recognised():
