@@ -28,7 +28,7 @@ FUSIONS = {
     "meaning alone": Weighted(keyword=0.0),
     "default": None,
 }
-BATCH = 100
+BATCH = 20
 
 
 class Confident:
