@@ -1,4 +1,4 @@
-"""The errors of the chat layer."""
+"""The errors of both layers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ragchat_retrieval import errors as core
 from ragchat_retrieval.errors import RagchatError
 
 
-def drawn_tree():
+def drawn_tree(module):
     """Name to parent, as drawn in the module docstring."""
     tree, path = {}, []
-    for line in errors.__doc__.splitlines():
+    for line in module.__doc__.splitlines():
         found = re.match(r"^ {4}([ │├└─]*)(\w+)(?: {2,}|$)", line)
         if found:
             depth = len(found[1]) // 4
@@ -26,13 +26,15 @@ def drawn_tree():
     return tree
 
 
-def test_the_drawn_tree_is_the_real_one():
+@pytest.mark.parametrize("module", [errors, core])
+def test_the_drawn_tree_is_the_real_one_and_its_leaves_are_named_by_where_it_stands(module):
     real = {
         name: value.__mro__[1].__name__
-        for name, value in vars(errors).items()
-        if inspect.isclass(value) and value.__module__ == errors.__name__
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__
     }
-    assert drawn_tree() == {**real, "RagchatError": None}
+    elsewhere = {"ChatError": "RagchatError"}
+    assert {**drawn_tree(module), **elsewhere} == {**real, **elsewhere, "RagchatError": None}
 
 
 @pytest.mark.parametrize(
