@@ -107,11 +107,11 @@ async def extractive_answer(
     """Answers with the best supporting sentences of the evidence.
 
     A sentence's score is the share of the question's terms that it holds, each weighted by how rare
-    it is among the evidence's sentences; with an embedder, the mean of that and of the cosine with
-    the question. The weighted context of a `Query` counts as it does in retrieval, so that a
-    follow-up question is answered in the light of its conversation. What was said in it is not said
-    again, unless nothing else answers and the question by itself asks for it. Headings and code are
-    no sentences.
+    it is among the evidence's sentences; with an embedder that can read both, the mean of that and
+    of the cosine with the question. The weighted context of a `Query` counts as it does in
+    retrieval, so that a follow-up question is answered in the light of its conversation. What was
+    said in it is not said again, unless nothing else answers and the question by itself asks for
+    it. Headings and code are no sentences.
 
     Args:
         question: A question, or the query that retrieved the evidence.
@@ -166,14 +166,22 @@ async def _ranked(
     scores = _lexical_scores(_weights(query, analyzer), sentences)
     asked = query.semantic or query.text
     if embedder is not None and sentences and legibility(embedder, asked, run):
-        cosines = await run.stage(
-            "vector",
-            partial(_cosines, query, [s.text for s in sentences], embedder),
-            fallback=lambda: None,
-            instead="words alone",
+        # Where the model cannot read a sentence, its words say more than a likeness that all have.
+        read = [
+            sentence.text if legibility(embedder, sentence.text, run) else ""
+            for sentence in sentences
+        ]
+        work = partial(_cosines, query, read, embedder)
+        cosines = (
+            await run.stage("vector", work, fallback=lambda: None, instead="words alone")
+            if any(read)
+            else None
         )
         if cosines is not None:
-            scores = [(a + max(0.0, b)) / 2 for a, b in zip(scores, cosines, strict=True)]
+            scores = [
+                (words + max(0.0, cosine)) / 2 if text else words
+                for text, words, cosine in zip(read, scores, cosines, strict=True)
+            ]
     return [
         (score / (1 + _RANK_DISCOUNT * (number - 1)), number, sentence)
         for score, (number, sentence) in zip(scores, numbered, strict=True)

@@ -193,6 +193,24 @@ async def test_a_model_that_cannot_read_the_question_is_not_asked():
     assert [left_out.stage for left_out in answer.degraded] == ["vector"]
 
 
+async def test_sentences_that_a_model_cannot_read_are_scored_by_their_words():
+    class Latin(Meaning):
+        def legibility(self, text):
+            return text.isascii()
+
+        async def embed(self, texts, kind="query"):
+            sent.extend(texts)
+            return await super().embed(texts, kind)
+
+    sent: list[str] = []
+    evidence = candidates("ACME の保証は二年です。", "Automobiles park on level two.")
+    question = "where is the car warranty of ACME"
+    answer = await extractive_answer(question, evidence, embedder=Latin())
+    assert [s.citation for s in answer.sentences] == [1, 2]
+    assert sent == [question, "Automobiles park on level two."]
+    assert [left_out.stage for left_out in answer.degraded] == ["vector"]
+
+
 async def test_an_embedder_that_fails_is_a_typed_error_or_made_do_without():
     class Broken(Meaning):
         async def embed(self, texts, kind="query"):
