@@ -206,3 +206,29 @@ def test_an_invented_place_breaks_nothing(page):
     events = [wire_form(e) for e in (SOURCES, TextDelta(0, "ab"), Citation(0, 90, 95, mention))]
     found = page.evaluate(FEED, [json.loads(json.dumps(events)), False])
     assert found["text"] == "ab"
+
+
+ENDED = """async (turns) => {
+    await import("/static/component/ragchat-answer.js");
+    const answer = document.createElement("ragchat-answer");
+    document.getElementById("reading").append(answer);
+    const shown = [];
+    for (const events of turns) {
+        answer.reset();
+        for (const event of [{ type: "start", version: 1 }, ...events]) answer.feed(event);
+        const below = answer.shadowRoot.querySelector(".failure");
+        shown.push(below.hidden ? null : below.innerText.replace("Try again", " +").trim());
+    }
+    answer.remove();
+    return shown;
+}"""
+
+
+def test_each_failure_has_its_own_words(page):
+    """Also where the same element was asked again, and failed again."""
+    errors = [
+        {"type": "error", "code": "x", "message": words, "retryable": retryable}
+        for words, retryable in [("Busy.", True), ("No such model.", False)]
+    ]
+    shown = page.evaluate(ENDED, [[errors[0]], [errors[1]], [{"type": "end"}], [errors[0]]])
+    assert shown == ["Busy. +", "No such model.", None, "Busy. +"]

@@ -310,12 +310,13 @@ export class RagchatAnswer extends HTMLElement {
   }
 
   _drawFailure() {
-    const { status, error } = this.state;
+    const { state } = this;
+    const { status, error } = state;
     const ended = status === "failed" || status === "cut";
     const stopped = status === "stopped";
     this._failure.hidden = !ended && !stopped;
-    if (this._failure.hidden || this._failure.dataset.for === status) return;
-    this._failure.dataset.for = status;
+    if (this._failure.hidden || this._failed === state) return;
+    this._failed = state;
     const words = stopped ? "You stopped this answer." : (error?.message ?? WORDS[status]);
     this._failure.replaceChildren(words);
     if (stopped || error?.retryable) {
