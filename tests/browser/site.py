@@ -106,8 +106,11 @@ script:alert(1)) ![img](https://evil.example/x.png) <svg onload=window.hacked=4>
 """
 
 
-def pieces(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+WHOLE = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+def pieces(text: str, size: int) -> list:
+    return [*(text[at : at + size] for at in range(0, len(text), size)), WHOLE]
 
 
 class UpstreamError(Exception):
@@ -231,7 +234,7 @@ class Site:
         if "half" in question:
             return ["Half of an ans", UpstreamError("a secret of the server")]
         if "wait" in question:
-            return ["The first words [1", self._wait, "] and the rest."]
+            return ["The first words [1", self._wait, "] and the rest.", WHOLE]
         if "weather" in question:
             return [WEATHER]
         return pieces(ANSWER, 3)

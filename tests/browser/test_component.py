@@ -224,6 +224,21 @@ ENDED = """async (turns) => {
 }"""
 
 
+def test_an_answer_that_the_model_did_not_finish_says_so(page):
+    """As the command line does; a model that calls tools has finished."""
+    text = {"type": "text", "choice": 0, "text": "So"}
+    reasons = ["stop", "length", "content_filter", None, "tool_calls", "end_turn"]
+    ended = [
+        {"type": "finished", "choice": 0, "finish_reason": r, "annotations": []} for r in reasons
+    ]
+    shown = page.evaluate(ENDED, [[text, each, {"type": "end"}] for each in ended])
+    whole, cut, filtered, unknown, *others = shown
+    assert [whole, *others] == [None] * 3
+    assert "length limit" in cut
+    assert "content filter" in filtered
+    assert "may not be whole" in unknown
+
+
 def test_each_failure_has_its_own_words(page):
     """Also where the same element was asked again, and failed again."""
     errors = [

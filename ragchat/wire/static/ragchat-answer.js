@@ -12,7 +12,7 @@
 
 import { AnswerState, readEvents, reference, settledLength } from "./ragchat-events.js";
 import { blocksOf, element, renderBlock, sourceOf } from "./ragchat-markdown.js";
-import { card, count, doing, doubt, notice, seconds, sourceList, stageBar } from "./ragchat-parts.js";
+import { card, count, doing, doubt, ending, notice, seconds, sourceList, stageBar } from "./ragchat-parts.js";
 import { sheet } from "./ragchat-style.js";
 
 export { readEvents };
@@ -311,15 +311,13 @@ export class RagchatAnswer extends HTMLElement {
 
   _drawFailure() {
     const { state } = this;
-    const { status, error } = state;
-    const ended = status === "failed" || status === "cut";
-    const stopped = status === "stopped";
-    this._failure.hidden = !ended && !stopped;
-    if (this._failure.hidden || this._failed === state) return;
+    const words = state.running ? null : ending(state);
+    this._failure.hidden = !words;
+    if (this._failed === state) return;
+    this._failure.replaceChildren(words ?? "");
+    if (!words) return;
     this._failed = state;
-    const words = stopped ? "You stopped this answer." : (error?.message ?? WORDS[status]);
-    this._failure.replaceChildren(words);
-    if (stopped || error?.retryable) {
+    if (state.status === "stopped" || state.error?.retryable) {
       const retry = element("button", { type: "button" }, "Try again");
       retry.addEventListener("click", () => this._fire("ragchat-retry", {}));
       this._failure.append(retry);

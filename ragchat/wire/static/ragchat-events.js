@@ -65,6 +65,8 @@ export class AnswerState {
     this.stages = [];
     this.claims = null;
     this.usage = null;
+    /** Why the model stopped, null where it did not say; undefined before. */
+    this.finishReason = undefined;
     /** preparing, answering, checking, then done, failed, stopped or cut. */
     this.status = "preparing";
     this.error = null;
@@ -128,6 +130,7 @@ export class AnswerState {
         this.usage = event;
         break;
       case "finished":
+        this.finishReason = event.finish_reason;
         this.status = "checking";
         break;
       case "verification":
@@ -147,7 +150,8 @@ export class AnswerState {
   end(status, message = "") {
     if (!this.running) return;
     this.status = status;
-    if (message) this.error = { message, retryable: true };
+    const told = message || (status === "cut" ? "The connection was lost." : "");
+    if (told) this.error = { message: told, retryable: true };
   }
 
   _fail(message, retryable, more = {}) {

@@ -30,6 +30,11 @@ const SKIPPED = {
   transform: "This turn needed no search.",
   "no text": "There was no text to search for.",
 };
+const UNFINISHED = {
+  length: "The answer is not whole: the model stopped at its length limit.",
+  content_filter: "The answer is not whole: the provider's content filter stopped it.",
+  null: "The answer may not be whole: its stream ended without saying why.",
+};
 
 /** Seconds for a person. */
 export function seconds(value) {
@@ -90,6 +95,13 @@ export function notice(state) {
   if (!state.hasSources || state.presented.length) return null;
   if (state.skipped) return `${SKIPPED[state.skipped] ?? ""} The answer rests on no document.`;
   return "Nothing was found in the documents. The answer rests on none of them.";
+}
+
+/** What stands below an answer that ended as it should not have; null otherwise. */
+export function ending({ status, error, finishReason }) {
+  if (status === "stopped") return "You stopped this answer.";
+  if (status === "done") return UNFINISHED[finishReason] ?? null;
+  return error?.message ?? null;
 }
 
 /** The list of sources: cited, then shown but not cited, then found and cut. */
