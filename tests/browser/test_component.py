@@ -247,3 +247,22 @@ def test_each_failure_has_its_own_words(page):
     ]
     shown = page.evaluate(ENDED, [[errors[0]], [errors[1]], [{"type": "end"}], [errors[0]]])
     assert shown == ["Busy. +", "No such model.", None, "Busy. +"]
+
+
+def test_a_list_is_indented_on_the_side_where_its_text_begins(page):
+    room = page.evaluate(
+        """async (text) => {
+        await import("/static/component/ragchat-answer.js");
+        const answer = document.createElement("ragchat-answer");
+        document.getElementById("reading").append(answer);
+        answer.feed({ type: "text", choice: 0, text });
+        answer.feed({ type: "end" });
+        const outer = answer.shadowRoot.querySelector(".answer").getBoundingClientRect();
+        const items = [...answer.shadowRoot.querySelectorAll("li")];
+        const boxes = items.map((item) => item.getBoundingClientRect());
+        answer.remove();
+        return boxes.map(({ left, right }) => [left - outer.left > 9, outer.right - right > 9]);
+        }""",
+        "- one\n- two\n\nThen\n\n1. \u0623\u0648\u0644\n2. \u062b\u0627\u0646",
+    )
+    assert room == [[True, False]] * 2 + [[False, True]] * 2

@@ -40,8 +40,8 @@ p, ul, ol, pre, blockquote, .scroll { margin: 0 0 1em; }
 h3, h4, h5, h6 { margin: 1.5em 0 .4em; font-weight: 600; line-height: 1.3; font-size: 1.05em; }
 h3 { font-size: 1.25em; }
 h4 { font-size: 1.12em; }
-ul, ol { padding-inline-start: 1.5em; }
-li { margin: .25em 0; }
+ul, ol { padding: 0; }
+li { margin: .25em 0; margin-inline-start: 1.5em; } /* on the side where its own text begins */
 li > ul, li > ol { margin-bottom: .25em; }
 strong, th { font-weight: 600; }
 a { color: var(--accent); text-underline-offset: .15em; }
