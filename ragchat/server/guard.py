@@ -110,6 +110,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is None or origin in settings.cors:
             return
+        if headers.get("sec-fetch-site") == "same-origin":  # a proxy may name us otherwise
+            return
         if origin.partition("://")[2] != host:  # the scheme is a proxy's matter
             raise Problem(403, "this origin is not allowed", code="origin_not_allowed")
 

@@ -476,6 +476,18 @@ async def test_pages_of_other_sites_reach_nothing_unless_they_are_named(serve, i
     assert (await named_only.http.get("/v1/documents", headers=local)).is_success
 
 
+async def test_the_servers_own_page_is_known_behind_a_proxy_that_names_another_host(serve, index):
+    """Browsers say whose page asks, in a header that no page can set."""
+    served = await serve(index)
+    body = {"query": "leave"}
+    outside = {"origin": "https://kb.example", "host": "127.0.0.1:8080"}
+    own = {**outside, "sec-fetch-site": "same-origin"}
+    assert (await served.http.post("/v1/search", json=body, headers=own)).is_success
+    for site in ("same-site", "cross-site", "none"):
+        other = {**outside, "sec-fetch-site": site}
+        assert (await served.http.post("/v1/search", json=body, headers=other)).status_code == 403
+
+
 async def test_a_page_of_a_named_site_can_use_any_client(serve, index):
     """Clients send headers of their own, and read from the answer when to come again."""
     served = await serve(index, ServerSettings(cors=("https://app.example",)))
