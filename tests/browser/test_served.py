@@ -12,19 +12,27 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import ragchat
-from ragchat.server import create_app
+from ragchat.server import KeyRing, create_app, new_key
 
 sites = sys.modules["browser_site"]  # conftest has loaded it
 
 
+SECRET, KEY = new_key("reader")
+
+
 @pytest.fixture
-def url(serving):
+def keys():
+    """The keys of the server: without any everybody may come in."""
+
+
+@pytest.fixture
+def url(serving, keys):
     """The address of the real server, over an index in memory and without a chat model."""
     splitter = ragchat.HeadingSplitter(80)
     index = ragchat.HybridIndex(embedder=ragchat.HashingEmbedder(64), splitter=splitter)
     with ThreadPoolExecutor() as pool:  # Playwright has a loop in this thread
         pool.submit(lambda: asyncio.run(index.ingest(*sites.DOCUMENTS))).result()
-    with serving(create_app(index)) as address:
+    with serving(create_app(index, keys=keys)) as address:
         yield address
 
 
@@ -41,6 +49,27 @@ def test_a_question_a_citation_and_a_new_document(visit):
     file = {"name": "new.md", "mimeType": "text/markdown", "buffer": b"# New\n\nA new rule."}
     page.set_input_files("#files", [file])
     page.get_by_text("4 documents").wait_for()
+
+
+@pytest.mark.parametrize("keys", [KeyRing([KEY])])
+def test_a_key_opens_the_page_and_another_says_that_it_does_not(visit):
+    """A character that no header can carry, as some programs paste, does not lock it for good."""
+    page = visit()
+    banner = page.locator("#banner")
+    assert banner.is_hidden()
+    page.fill("#key", "rc-wrong")
+    page.click("#unlock button")
+    banner.get_by_text("This key opens nothing here.").wait_for()
+    assert page.locator("#key").input_value() == ""
+    page.fill("#key", f" \u200b{SECRET}\u200b ")
+    page.click("#unlock button")
+    page.wait_for_selector("#ask:not([hidden])")
+    assert banner.is_hidden()
+    assert page.locator("#unlock").is_hidden()
+    page.reload()
+    page.wait_for_selector("#ask:not([hidden])")
+    answer = sites.answered(page, "How many days of paid leave do employees get?")
+    assert "25 days" in answer.locator(".answer").text_content()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,13 @@ function headers(more = {}) {
   return key ? { ...more, authorization: `Bearer ${key}` } : more;
 }
 
+/** Keeps a key, less whatever was pasted with it and no header can carry. */
 export function useKey(key) {
-  sessionStorage.setItem(KEY, key);
+  sessionStorage.setItem(KEY, key.replace(/[^!-~]/g, ""));
+}
+
+export function hasKey() {
+  return Boolean(sessionStorage.getItem(KEY));
 }
 
 /** What the server has: {model, documents, passages, questions, upload}; no model is null. */

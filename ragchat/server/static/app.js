@@ -24,6 +24,7 @@ const uploads = new Uploads({
 async function load() {
   try {
     server = { ...server, ...(await api.info()) };
+    banner(null);
     welcome();
   } catch (error) {
     if (error.status === 401 || error.status === 403) locked();
@@ -69,6 +70,8 @@ function locked() {
   $("unlock").hidden = false;
   $("welcome-title").textContent = "This server asks for a key";
   $("welcome-words").textContent = "It is kept in this tab only.";
+  $("key").value = "";
+  banner(api.hasKey() ? "This key opens nothing here." : null);
 }
 
 function banner(words) {
