@@ -25,6 +25,7 @@ _LOCKED = ("/v1", "/metrics")
 """Paths that need a key, with everything below them."""
 
 _HEADERS: Mapping[str, str] = {
+    "cache-control": "no-cache",  # keep it, and ask each time whether it still holds
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "content-security-policy": (

@@ -510,6 +510,15 @@ async def test_every_answer_has_the_headers_that_keep_a_browser_safe(served):
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("path", ["", "static/page/app.js", "static/component/ragchat-answer.js"])
+async def test_a_browser_asks_whether_the_page_is_still_the_same(served, path):
+    """So that no file of an older version is left beside newer ones."""
+    first = await served.http.get(f"/{path}")
+    assert first.headers["cache-control"] == "no-cache"
+    known = {"if-none-match": first.headers["etag"]}
+    assert (await served.http.get(f"/{path}", headers=known)).status_code == 304
+
+
 async def test_the_server_tells_what_it_is(served, index):
     await index.ingest(ragchat.Document("d", "# Who?\n\nSomebody.", title="People"))
     info = (await served.http.get("/v1/ragchat/info")).json()
