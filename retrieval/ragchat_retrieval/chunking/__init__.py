@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ragchat_retrieval.chunking.build import build_passages
 from ragchat_retrieval.chunking.cached import CachedSplitter
 from ragchat_retrieval.chunking.code import CodeSplitter
 from ragchat_retrieval.chunking.documents import DocumentSplitter
@@ -28,6 +29,7 @@ __all__ = [
     "TableSplitter",
     "TextSplitter",
     "WholeText",
+    "build_passages",
     "recommended_profile",
     "sentence_spans",
 ]
