@@ -236,6 +236,7 @@ def _text_parts(content: object) -> list[object]:
 def _with_member(item: object, name: str, value: object) -> object:
     if isinstance(item, Mapping):
         return {**item, name: value}
-    if isinstance(item, BaseModel):
+    if isinstance(item, BaseModel) and name in (type(item).model_fields | (item.model_extra or {})):
         return item.model_copy(update={name: value})
-    raise InvalidRequest(f"the text of a {type(item).__name__} cannot be replaced")
+    problem = f"the text of a {type(item).__name__} cannot be replaced"
+    raise InvalidRequest(f"{problem}; messages are what chat.completions.create takes")

@@ -181,6 +181,31 @@ def test_a_pydantic_user_message_takes_new_text():
     assert given.content[0] == text("q")
 
 
+def test_a_model_that_keeps_its_text_elsewhere_is_refused():
+    """Another library's message would keep its old text, and the evidence would be lost."""
+
+    class Message(BaseModel):
+        role: str
+        blocks: list[str]
+
+        @property
+        def content(self) -> str:
+            return self.blocks[0]
+
+    request = ChatRequest.snapshot(messages=[Message(role="user", blocks=["q"])])
+    with pytest.raises(InvalidRequest, match="a Message cannot be replaced"):
+        request.with_question("new")
+
+
+def test_a_model_that_takes_any_field_takes_new_text():
+    class Message(BaseModel, extra="allow"):
+        role: str
+
+    given = Message(role="user", content="q")
+    (message,) = ChatRequest.snapshot(messages=[given]).with_question("new").kwargs()["messages"]
+    assert message.model_dump() == {"role": "user", "content": "new"}
+
+
 def test_a_message_object_that_is_neither_mapping_nor_model_is_refused():
     odd = SimpleNamespace(role="assistant", content="hi")
     request = ChatRequest.snapshot(messages=[odd, user("q")])
