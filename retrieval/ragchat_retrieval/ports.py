@@ -342,18 +342,18 @@ class AsyncSplitter(Splitter, Protocol):
 class Retriever(Protocol):
     """Finds candidates for a query. A bare async or sync function of this shape will do."""
 
-    def __call__(self, query: Query, /) -> Awaitable[Sequence[Candidate]]:
+    def __call__(self, query: Query, /) -> Awaitable[Sequence[Candidate]] | Sequence[Candidate]:
         """Returns candidates, best first; a `SearchResult` or any sequence of candidates."""
         ...
 
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Scores candidates against a query."""
+    """Scores candidates against a query. A bare async or sync function of this shape will do."""
 
     def __call__(
         self, query: Query, candidates: Sequence[Candidate], /
-    ) -> Awaitable[Sequence[float]]:
+    ) -> Awaitable[Sequence[float]] | Sequence[float]:
         """Returns one finite score in [0, 1] per candidate, aligned with the input."""
         ...
 

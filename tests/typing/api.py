@@ -126,6 +126,23 @@ async def by_length(
     return [1 / (1 + len(candidate.passage.text)) for candidate in candidates]
 
 
+def by_year(query: ragchat.Query, candidates: Sequence[ragchat.Candidate]) -> list[float]:
+    """A sync reranker."""
+    del query
+    return [float(candidate.passage.metadata["year"] > 2024) for candidate in candidates]
+
+
+async def wherever_a_stage_goes(index: ragchat.HybridIndex, topics: Any) -> None:
+    """A sync one is as good as an async one."""
+    await index.search("tea", rerank=by_year)
+    index.retriever(rerank=ragchat.Rerank(by_year, weight=0.5))
+    found = await index.search("tea")
+    await ragchat.rerank("tea", found, by_year)
+    ragchat.federate([index.retriever(), keyword_retriever, service_retriever])
+    ragchat.RetrievalPipeline(keyword_retriever, rerank=by_year)
+    await ragchat.evaluate(keyword_retriever, topics)
+
+
 def stages(create: Any, index: ragchat.HybridIndex) -> ragchat.Preparer:
     """Everything that a preparer takes."""
     small = ragchat.ChatModel(create, model="small", temperature=0)
