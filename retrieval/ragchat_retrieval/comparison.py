@@ -96,7 +96,8 @@ def plain_scalar(value: object) -> Scalar:
         offset = value.utcoffset() or timedelta(0)
         fixed = timezone(offset) if offset else UTC
         return datetime.combine(value.date(), value.time(), tzinfo=fixed).replace(fold=0)
-    raise ValueError(f"a {type(value).__name__} is no scalar")
+    kinds = "texts, numbers, booleans, null and datetimes with a time zone"
+    raise ValueError(f"a {type(value).__name__} is no scalar; those are {kinds}")
 
 
 def storable_scalar(value: object) -> Scalar:

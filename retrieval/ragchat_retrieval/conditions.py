@@ -88,6 +88,9 @@ def _operand(value: object, key: str | None) -> Scalar:
     if isinstance(value, Mapping):
         problem = "a mapping is no scalar; an operator is written as [{key, op, value}]"
         raise InvalidFilter(problem, key=key)
+    if isinstance(value, list | tuple | set | frozenset):
+        problem = f"a {type(value).__name__} is no scalar; 'in' takes several values"
+        raise InvalidFilter(problem, key=key)
     try:
         return storable_scalar(value)
     except ValueError as error:

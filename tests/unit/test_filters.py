@@ -7,7 +7,8 @@ import json
 import math
 import operator
 import pickle
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from types import MappingProxyType
 
 import numpy as np
@@ -564,3 +565,18 @@ def test_is_semantic_is_what_a_retriever_declares():
     assert not is_semantic(Declares(filterable=True))
     assert not is_semantic(Composite(Declares(semantic=True), Declares(semantic=False)))
     assert not is_semantic(lambda query: [])
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ([1, 2], "'in' takes several values"),
+        ((1, 2), "'in' takes several values"),
+        ({"gt": 1}, "written as"),
+        (date(2026, 1, 1), "datetimes with a time zone"),
+        (Decimal("1.5"), "numbers"),
+    ],
+)
+def test_an_operand_that_is_no_scalar_is_refused_with_what_to_write(value, remedy):
+    with pytest.raises(InvalidFilter, match=remedy):
+        Eq("key", value)
