@@ -131,7 +131,7 @@ export class AnswerState {
         break;
       case "finished":
         this.finishReason = event.finish_reason;
-        this.status = "checking";
+        if (event.finish_reason !== "tool_calls") this.status = "checking";
         break;
       case "verification":
         this.claims = event.claims.map((claim) => ({ ...claim, ...this._range(claim) }));
