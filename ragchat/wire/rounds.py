@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from ragchat.events import Citation, Finished, Sources, TextDelta
+from ragchat.events import Citation, Finished, Sources, TextDelta, Usage
 from ragchat.wire.moments import Checked
 from ragchat_retrieval.values import Span
 
 if TYPE_CHECKING:
-    from ragchat.citations import Annotation, CheckedClaim
+    from ragchat.citations import Annotation
     from ragchat.wire.moments import WireEvent
 
 _BETWEEN = "\n\n"
@@ -20,11 +20,12 @@ class Rounds:
     """Takes the events of one call after the other; each call begins with its `Sources`.
 
     To its reader they are one text, the rounds with a blank line between them, and places count in
-    all of it. Sources that stay as they are come once.
+    all of it. Tokens are added up, and sources that stay as they are come once.
     """
 
     def __init__(self) -> None:
         self._sources: Sources | None = None
+        self._usage = Usage()
         self._lengths: dict[int, int] = {}
         self._begins: dict[int, int] = {}
 
@@ -37,16 +38,11 @@ class Rounds:
                 return [] if event == known else [event]
             case TextDelta():
                 return self._text(event)
-            case Citation():
-                by = self._begins.get(event.choice, 0)
-                return [replace(event, start=event.start + by, end=event.end + by)]
-            case Finished():
-                by = self._begins.get(event.choice, 0)
-                return [replace(event, annotations=tuple(_moved(a, by) for a in event.annotations))]
-            case Checked(verification=found):
-                by = self._begins.get(event.choice, 0)
-                claims = tuple(_shifted(claim, by) for claim in found.claims)
-                return [replace(event, verification=replace(found, claims=claims))]
+            case Usage():
+                self._usage = _added(self._usage, event)
+                return [self._usage]
+            case Citation() | Finished() | Checked():
+                return [_moved(event, self._begins.get(event.choice, 0))]
         return [event]
 
     def _text(self, event: TextDelta) -> list[WireEvent]:
@@ -61,11 +57,31 @@ class Rounds:
         return [*between, event]
 
 
-def _moved(annotation: Annotation, by: int) -> Annotation:
+def _added(one: Usage, other: Usage) -> Usage:
+    more = asdict(other)
+    sums = {
+        name: tokens if more[name] is None else (tokens or 0) + more[name]
+        for name, tokens in asdict(one).items()
+    }
+    return Usage(**sums)
+
+
+def _moved(event: Citation | Finished | Checked, by: int) -> Citation | Finished | Checked:
+    match event:
+        case Citation():
+            return replace(event, start=event.start + by, end=event.end + by)
+        case Finished():
+            annotations = tuple(_annotated(one, by) for one in event.annotations)
+            return replace(event, annotations=annotations)
+        case Checked(verification=found):
+            claims = tuple(
+                replace(claim, span=Span(claim.span.start + by, claim.span.end + by))
+                for claim in found.claims
+            )
+            return replace(event, verification=replace(found, claims=claims))
+
+
+def _annotated(annotation: Annotation, by: int) -> Annotation:
     cited = annotation["url_citation"]
     start, end = cited["start_index"] + by, cited["end_index"] + by
     return {**annotation, "url_citation": {**cited, "start_index": start, "end_index": end}}
-
-
-def _shifted(claim: CheckedClaim, by: int) -> CheckedClaim:
-    return replace(claim, span=Span(claim.span.start + by, claim.span.end + by))

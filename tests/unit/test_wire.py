@@ -319,6 +319,25 @@ async def test_sources_are_sent_again_only_if_they_changed():
     assert numbers == [[1, 2, None], [1, 2, 3]]
 
 
+async def test_tokens_are_those_of_all_rounds_together():
+    """What no round tells stays untold."""
+    events = [
+        SOURCES,
+        Usage(prompt_tokens=9, completion_tokens=3),
+        Finished(0, "tool_calls"),
+        SOURCES,
+        TextDelta(0, "Noon."),
+        Usage(prompt_tokens=20, completion_tokens=5, cached_tokens=9),
+        Finished(0, "stop"),
+    ]
+    forms = [form for _, form in await sent(events, EventEncoder())]
+    *_, usage = [form for form in forms if form["type"] == "usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (29, 8)
+    assert (usage["cached_tokens"], usage["total_tokens"]) == (9, None)
+    *_, finish, _ = [form for _, form in await sent(events, UIMessageEncoder())]
+    assert finish["messageMetadata"]["usage"]["completion_tokens"] == 8
+
+
 async def test_each_round_has_tool_parts_of_its_own():
     """The first call of a round is not that of the round before."""
     events = [
