@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol, overload, runtime_checkable
 
@@ -303,7 +304,8 @@ def fuse_rankings(
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for id_, part in _reciprocal(ranking, constant, weight).items():
             scores[id_] = scores.get(id_, 0.0) + part
-    return {id_: scores[id_] for id_ in _best_first(scores)}
+    best = _best_first(scores)
+    return dict(zip(best, map(scores.__getitem__, best), strict=True))
 
 
 def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -320,11 +322,13 @@ def fuse_orders(orders: Sequence[Order]) -> Order:
 
     What a passage got from the lanes is told by the first order that holds it.
     """
-    owners: dict[str, Order] = {}
-    for order in reversed(orders):
-        owners |= dict.fromkeys(order.ids, order)
+
+    @cache
+    def owners() -> Mapping[str, Order]:
+        return {id_: order for order in reversed(orders) for id_ in order.ids}
+
     scores = fuse_wordings([order.ids for order in orders])
-    return Order(list(scores), lambda id_: owners[id_].fused(id_).rescored(scores[id_]), scores)
+    return Order(list(scores), lambda id_: owners()[id_].fused(id_).rescored(scores[id_]), scores)
 
 
 def fuse_candidates(
@@ -344,8 +348,11 @@ def fuse_candidates(
 
 def _reciprocal(ranking: Sequence[str], k: float, weight: float = 1.0) -> dict[str, float]:
     """Returns ``weight / (k + rank)`` by id; a repeated id counts where it stands first."""
-    ids = dict.fromkeys(ranking)
-    return dict(zip(ids, (weight / (k + np.arange(1, len(ids) + 1))).tolist(), strict=True))
+    shares = weight / (k + np.arange(1.0, len(ranking) + 1.0))
+    parts = dict(zip(ranking, shares.tolist(), strict=True))
+    if len(parts) < len(ranking):
+        return _reciprocal(list(dict.fromkeys(ranking)), k, weight)
+    return parts
 
 
 def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:
