@@ -51,7 +51,7 @@ def add(
 ) -> None:
     """Make a key and print it, this once."""
     face = Face.open(json=json)
-    bounds = read_filter(scope)
+    bounds = read_filter(scope, "--scope")
     if any(condition.op is not Op.EQ for condition in bounds):
         raise typer.BadParameter("must be KEY=VALUE", param_hint="--scope")
     run(_add(face, file, name, corpus, bounds), face)

@@ -34,7 +34,7 @@ def mcp_server(
     """Serve the documents to an MCP client over stdin and stdout."""
     face = Face.open(json=False)
     corpora = tuple(dict.fromkeys(corpus or (DEFAULT_CORPUS,)))
-    run(_serve(index, corpora, read_filter(scope), read_only=read_only), face)
+    run(_serve(index, corpora, read_filter(scope, "--scope"), read_only=read_only), face)
 
 
 async def _serve(index: str, corpora: tuple[str, ...], scope: Filter, *, read_only: bool) -> None:

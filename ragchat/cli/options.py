@@ -87,11 +87,12 @@ def require_question(text: str) -> None:
         raise typer.BadParameter("is blank", param_hint="QUESTION")
 
 
-def read_filter(given: list[str] | None) -> Filter:
-    """Returns the conjunction of all ``--filter`` options.
+def read_filter(given: list[str] | None, option: str = "--filter") -> Filter:
+    """Returns the conjunction of all options of one kind.
 
     Args:
         given: Each ``KEY=VALUE``, a JSON mapping, or a JSON list of ``{"key", "op", "value"}``.
+        option: Names them in errors.
 
     Raises:
         typer.BadParameter: One of them is malformed.
@@ -99,23 +100,23 @@ def read_filter(given: list[str] | None) -> Filter:
     whole = Filter()
     for text in given or ():
         try:
-            whole &= Filter.of(_condition(text))
+            whole &= Filter.of(_condition(text, option))
         except InvalidFilter as error:
-            raise typer.BadParameter(str(error), param_hint="--filter") from None
+            raise typer.BadParameter(str(error), param_hint=option) from None
     return whole
 
 
-def _condition(text: str) -> Mapping[str, object] | list[object]:
+def _condition(text: str, option: str) -> Mapping[str, object] | list[object]:
     if text.lstrip().startswith(("{", "[")):
         try:
             parsed: Mapping[str, object] | list[object] = json.loads(text)
         except json.JSONDecodeError as error:
             problem = f"not JSON at character {error.pos + 1}"
-            raise typer.BadParameter(problem, param_hint="--filter") from None
+            raise typer.BadParameter(problem, param_hint=option) from None
         return parsed
     key, sign, value = text.partition("=")
     if not sign:
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--filter")
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
     return {key.strip(): _scalar(value.strip())}
 
 

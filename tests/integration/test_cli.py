@@ -176,6 +176,14 @@ def test_misuse_is_exit_code_2_before_anything_is_touched(shell, arguments):
     assert list(shell.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("value", ["nosign", "no key=1", "{"])
+@pytest.mark.parametrize("command", [["mcp"], ["keys", "add", "bob"]], ids=" ".join)
+def test_what_is_wrong_with_a_scope_is_told_of_that_option(shell, command, value):
+    done = shell(*command, "--scope", value)
+    failed(done, 2, "--scope")
+    assert "--filter" not in done.stderr
+
+
 @pytest.mark.parametrize("content", ["{", "{}", '["a"]', '[{"content": "no role"}]'])
 def test_a_history_that_is_no_list_of_messages_is_misuse(filled, tmp_path, content):
     history = tmp_path / "history.json"
