@@ -82,13 +82,14 @@ async def put_document(
         report = await tenant.index.ingest(document, scope=tenant.scope)
     except ScopeViolation:
         raise unknown() from None
-    if not known:
+    created = not known and not report.blank
+    if created:
         response.status_code = _CREATED
     return {
         "id": wanted,
         "object": "document",
-        "created": not known,
-        "changed": not report.skipped,
+        "created": created,
+        "changed": bool(report.documents or report.deleted),
         "passages": report.passages,
     }
 

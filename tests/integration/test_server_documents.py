@@ -105,6 +105,18 @@ async def test_ids_are_listed_page_by_page(served, index):
     assert seen == [f"d{n}" for n in range(5)]
 
 
+async def test_a_document_without_text_is_not_said_to_be_there(served, index):
+    """There is nothing of it that could be found; in place of another it removes that."""
+    for before in (False, True):
+        if before:
+            await index.ingest(ragchat.Document("a", "Some text."))
+        answer = await served.http.put("/v1/documents/a", json={"text": " "})
+        told = answer.json()
+        assert (answer.status_code, told["created"], told["passages"]) == (200, False, 0)
+        assert told["changed"] is before
+        assert (await served.http.get("/v1/documents/a")).status_code == 404
+
+
 async def test_a_search_is_that_of_the_index(served, index):
     await index.ingest(
         ragchat.Document("a", "Paid leave.", metadata={"team": "x"}),
