@@ -16,7 +16,7 @@ from ragchat.server.limits import Rates, Slots
 from ragchat.server.metrics import Metrics
 from ragchat.server.rounds import Rounds
 from ragchat_retrieval.errors import RagchatError
-from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.filters import RESERVED_KEYS, Filter
 from ragchat_retrieval.policy import Policy
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Tenant:
     index: HybridIndex
     scope: Filter
     stamp: Mapping[str, Any]
-    """The scope as metadata, for what is written."""
+    """The scope as metadata, for what is written, less what is a field of the document."""
 
     preparer: Preparer
     """Bound to the scope."""
@@ -158,7 +158,8 @@ class Service:
     def _made(self, key: Key | None) -> Tenant:
         index = self.index if key is None else self.index.corpus(key.corpus)
         scope = Filter() if key is None else key.filter
-        stamp = {} if key is None else dict(key.scope)
+        scoped = {} if key is None else key.scope
+        stamp = {name: value for name, value in scoped.items() if name not in RESERVED_KEYS}
         preparer = self._make_preparer(index).with_options(scope=scope)
         name = _OPEN if key is None else f"key {key.name} {key.hash}"
         corpus = "" if key is None else key.corpus

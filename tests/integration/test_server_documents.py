@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import partial
 from urllib.parse import quote
 
 import httpx2
@@ -470,6 +471,17 @@ async def test_no_root_of_the_application_unlocks_what_needs_a_key(index, root):
         for path in ("/metrics", "/v1/documents", f"{root}/metrics", f"{root}/v1/documents"):
             assert (await http.get(path)).status_code in (401, 404)
         assert (await http.get("/metrics")).status_code == 401
+
+
+async def test_a_scope_may_name_the_source(serve, index):
+    """It is a field of a document, which the document itself has to have, and no metadata."""
+    (secret,), keys = ring({"corpus": "one", "scope": {"source": "a.md"}})
+    served = await serve(index, keys=keys)
+    mine, other = ({"text": "Some text.", "source": source} for source in ("a.md", "b.md"))
+    put = partial(served.http.put, "/v1/documents/a", headers=bearer(secret))
+    assert (await put(json=other)).status_code == 404
+    assert (await put(json=mine)).status_code == 201
+    assert (await served.http.get("/v1/documents/a", headers=bearer(secret))).is_success
 
 
 async def test_pages_of_other_sites_reach_nothing_unless_they_are_named(serve, index):
