@@ -32,12 +32,14 @@ _LOOKED_AT = 12
 """Documents that are looked at for example questions."""
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", tags=["server"])
 async def healthy() -> dict[str, str]:
     """Says that the process answers."""
     return {"status": "ok"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", tags=["server"], responses=failures(503))
 async def ready(request: Request) -> dict[str, str]:
     """Says that the store answers."""

@@ -554,6 +554,13 @@ async def test_the_server_tells_what_it_is(served, index):
     assert line in metrics
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_a_monitor_may_ask_for_the_head_alone(served, path):
+    """As many do by themselves, and ``wget --spider``."""
+    answer = await served.http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
 async def test_a_turn_streams_as_events_with_every_stage(served, index):
     await index.ingest(ragchat.Document("d", "Leave is 25 days a year."))
     body = {"messages": [{"role": "user", "content": "How many days of leave?"}]}
