@@ -21,6 +21,7 @@ from ragchat.server.errors import Problem
 from ragchat.server.guard import Guard
 from ragchat.server.service import Service
 from ragchat.server.settings import ServerSettings
+from ragchat_retrieval.kinds import check_index
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,7 +64,11 @@ def create_app(
         make_preparer: Makes the preparer of a corpus; the key's scope is added to it. None takes
             model-free conversation expansion, hybrid search and the default augmenter.
         rerank: The reranker of searches and of that preparer.
+
+    Raises:
+        InvalidSetting: `index` is none.
     """
+    check_index("index", index)
     settings = settings or ServerSettings()
     own = _client() if client is None and settings.model is not None else None
     asked = None if settings.model is None else client or own

@@ -17,6 +17,7 @@ from ragchat.tools.arguments import Arguments, Delete, Ingest, Search, definitio
 from ragchat_retrieval.errors import InvalidSetting, RagchatError
 from ragchat_retrieval.filters import RESERVED_KEYS, Filter, Op
 from ragchat_retrieval.fusion import Weighted
+from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.options import DEFAULT_TOP_K
 from ragchat_retrieval.values import Document
 
@@ -72,7 +73,8 @@ class RagTools:
 
     Raises:
         InvalidFilter: `scope` is no filter.
-        InvalidSetting: `corpora` is empty or a bare string, or `encoding` is unknown.
+        InvalidSetting: `index` is none, `corpora` is empty or a bare string, or `encoding` is
+            unknown.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class RagTools:
         ledger: CitationLedger | None = None,
         encoding: Encoding = "json",
     ) -> None:
+        check_index("index", index)
         if corpora is not None and (isinstance(corpora, str) or not corpora):
             raise InvalidSetting("corpora", "must be names of corpora, or None")
         if encoding not in ("json", "fenced"):

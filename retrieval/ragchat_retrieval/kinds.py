@@ -32,7 +32,7 @@ def check_fusion(name: str, given: object) -> None:
 
 def check_index(name: str, given: object) -> None:
     """Refuses what is no index, one that is still to be opened included."""
-    kind = "an index, such as `async with open_index(path)` gives"
+    kind = "an index, such as `async with open_index(path)` gives, or .index of a blocking one"
     _check(name, given, kind, "store", "ingest")
 
 

@@ -75,7 +75,7 @@ class RetrievalPipeline:
         **options: Unpack[SearchKeywords],
     ) -> None:
         if not isinstance(source, HybridIndex):
-            check_callable("source", source, "an index or a retriever")
+            check_callable("source", source, "an index or a retriever, as index.retriever() is")
         self._source = source
         self._transformers = tuple(transformers)
         self._expander = expander

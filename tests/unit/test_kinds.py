@@ -47,7 +47,7 @@ INDEX = HybridIndex()
         ("Rerank.scorer", "callable with .* not object", lambda: Rerank(object())),
         ("Rerank.scorer", "callable with .* not str", lambda: SearchOptions.of(rerank="bge")),
         ("inner", "an embedder, .* not str", lambda: CachedEmbedder("minilm")),
-        ("source", "an index or a retriever, not str", lambda: RetrievalPipeline("kb.sqlite")),
+        ("source", "an index or a retriever, .* not str", lambda: RetrievalPipeline("kb.sqlite")),
         ("retrievers", "callable, as .*, not HybridIndex", lambda: federate([INDEX])),
         ("stage", "callable, not str", lambda: fallback(lambda query: [], "kb")),
         ("url", "a path or a URL, not NoneType", lambda: open_index(None)),
@@ -75,7 +75,7 @@ def test_a_part_of_another_kind_is_refused_when_it_is_given(name, kind, make):
         ("splitter", "a splitter, .* not str", lambda: INDEX.ingest(splitter="text")),
         (
             "retriever",
-            "an index or a retriever, not str",
+            "an index or a retriever, .* not str",
             lambda: evaluate("kb", []),
         ),
     ],

@@ -8,8 +8,10 @@ import pytest
 
 import ragchat
 from ragchat import sync
+from ragchat.server import create_app
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.errors import InvalidSetting
+from ragchat_retrieval.evaluation import Topic
 
 QUESTION = [{"role": "user", "content": "How many days of leave do I get?"}]
 
@@ -33,6 +35,28 @@ async def test_an_index_of_the_other_face_is_refused(tmp_path):
     ):
         with pytest.raises(InvalidSetting, match=r"index: must be one of ragchat\.sync"):
             use()
+
+
+async def test_whatever_needs_the_async_index_says_where_the_blocking_one_keeps_it():
+    """Where it is given, not when it is first used."""
+    blocking = sync.HybridIndex(ragchat.in_memory())
+    topics = [Topic("q", ragchat.Query("leave"), {"leave": 1})]
+    for use in (
+        lambda: ragchat.RagTools(blocking),
+        lambda: create_app(blocking),
+        lambda: ragchat.tune(blocking, topics),
+        lambda: ragchat.migrate_index(blocking, ragchat.in_memory()),
+        lambda: ragchat.migrate_index(ragchat.in_memory(), blocking),
+        lambda: ragchat.swap_indexes(ragchat.in_memory(), blocking),
+    ):
+        with pytest.raises(InvalidSetting, match=r"must be an index.* \.index of a blocking one"):
+            await use()
+    for use in (
+        lambda: ragchat.evaluate(blocking, topics),
+        lambda: ragchat.RetrievalPipeline(blocking),
+    ):
+        with pytest.raises(InvalidSetting, match=r"as index\.retriever\(\) is"):
+            await use()
 
 
 async def test_a_list_of_messages_in_the_place_of_a_request_is_told_its_name():

@@ -76,7 +76,7 @@ async def evaluate(
         RetrievalError: A search failed.
     """
     if not isinstance(retriever, HybridIndex):
-        check_callable("retriever", retriever, "an index or a retriever")
+        check_callable("retriever", retriever, "an index or a retriever, as index.retriever() is")
     others = dict(fusions or {})
     for name in others:
         if name in STAGES:

@@ -20,6 +20,7 @@ from ragchat_retrieval.evaluation.metrics import Metric
 from ragchat_retrieval.evaluation.result import check_topics
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.fusion import LaneResult, Weighted
+from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import Run
 from ragchat_retrieval.rerank import Rerank, RerankDefaults
@@ -120,9 +121,10 @@ async def tune(
         on_progress: Hears floats 0 … 1, never falling, 1.0 last.
 
     Raises:
-        InvalidSetting: A setting is out of range, or the topics cannot be split.
+        InvalidSetting: A setting is out of range, the topics cannot be split, or there is no index.
         RetrievalError: A search failed.
     """
+    check_index("index", index)
     chosen, tried = Metric.of(metric), grid or Grid()
     step = rerank if rerank is None or isinstance(rerank, Rerank) else Rerank(rerank)
     tell = on_progress or _ignore
