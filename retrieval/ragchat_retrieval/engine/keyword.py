@@ -141,16 +141,16 @@ class KeywordLane:
         The terms of all questions are looked up together.
         """
         wanted = {term for terms in questions for term, weight in terms.items() if weight > 0}
-        known = [
-            (term, idf(self.live, holding), postings)
-            for term, postings in self._postings(sorted(wanted))
+        known = {
+            term: (idf(self.live, holding), postings)
+            for term, postings in self._postings(list(wanted))
             if (holding := self._holding(postings))
-        ]
+        }
         return [
             [
-                (weight * rarity, postings)
-                for term, rarity, postings in known
-                if (weight := terms.get(term, 0.0)) > 0
+                (weight * known[term][0], known[term][1])
+                for term, weight in sorted(terms.items())
+                if weight > 0 and term in known
             ]
             for terms in questions
         ]

@@ -98,12 +98,12 @@ class Nearby(ABC, Generic[T_co]):
     def answer(self, snapshot: Snapshot) -> T_co:
         """Returns the answer, after a comparison with all vectors."""
         mask = snapshot.mask(self.filter, self.scope)
-        found = snapshot.search_vectors(np.stack(self.vectors), self.limit, mask)
+        found = snapshot.search_vectors(np.array(self.vectors), self.limit, mask)
         return self.told(snapshot, found)
 
     def answer_rounded(self, snapshot: Snapshot, coded: Coded) -> T_co:
         """Returns the same answer, after a comparison with all vectors in eight bits."""
-        mask, vectors = snapshot.mask(self.filter, self.scope), np.stack(self.vectors)
+        mask, vectors = snapshot.mask(self.filter, self.scope), np.array(self.vectors)
         return self.told(snapshot, coded.search_many(snapshot, vectors, self.limit, mask))
 
     @abstractmethod
