@@ -74,10 +74,11 @@ class MultiQueryExpander:
 
 def wordings(reply: str) -> list[str]:
     """Returns the wordings that a reply lists: as JSON, else one per line."""
-    listed = first_json(reply)
-    found = list(texts_in(listed)) if isinstance(listed, list) else []
+    said = first_json(reply)
+    found = list(texts_in(said)) if isinstance(said, list) else []
     if not found:
-        lists = (value for value in first_object(reply).values() if isinstance(value, list))
+        members = said if isinstance(said, dict) else first_object(reply)
+        lists = (value for value in members.values() if isinstance(value, list))
         found = list(texts_in(next(lists, ())))
     return found or lines(reply)
 

@@ -121,7 +121,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"json": _json, "fenced": fenced}
+    as_json = json.JSONEncoder(ensure_ascii=False).encode
+    environment.filters |= {"json": as_json, "fenced": fenced}
     return environment
 
 
@@ -131,10 +132,6 @@ def _template(source: str) -> jinja2.Template:
     # A chain of two mappings, which would be copied name by name for each text that is rendered.
     template.globals = dict(template.globals)
     return template
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _variables(name: str, source: str) -> set[str]:
