@@ -170,9 +170,9 @@ def by_index(
         if index in said:
             raise malformed(f"index {index} occurs twice")
         said[index] = read(entry, index)
-    for index in range(count):
-        if index not in said:
-            raise malformed(f"index {index} of 0 … {count - 1} is missing")
+    if len(said) < count:
+        index = next(index for index in range(count) if index not in said)
+        raise malformed(f"index {index} of 0 … {count - 1} is missing")
     return [said[index] for index in range(count)]
 
 

@@ -161,15 +161,11 @@ def check_scores(scores: Sequence[float], expected: int) -> list[float]:
     if len(given) != expected:
         raise MalformedRanking(f"{len(given)} scores for {expected} candidates")
     for position, score in enumerate(given):
-        if not _is_number(score):
+        if isinstance(score, bool) or not isinstance(score, (float, Real)):
             raise MalformedRanking(f"the score of candidate {position} is no number")
         if not 0.0 <= score <= 1.0:  # nor is NaN inside
             raise MalformedRanking(f"the score of candidate {position} lies outside 0 … 1")
     return [float(score) for score in given]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (float, Real)) and not isinstance(value, bool)
 
 
 def _decided(candidates: Sequence[Candidate], margin: float) -> bool:
@@ -186,7 +182,8 @@ def _reordered(
         weight * score + (1.0 - weight) * (max(0.0, candidate.score) / best if best > 0 else 0.0)
         for candidate, score in zip(head, scores, strict=True)
     ]
-    order = sorted(range(len(head)), key=lambda i: -blended[i])  # stable: ties keep their order
+    # Stable, reversed or not: ties keep their order.
+    order = sorted(range(len(head)), key=blended.__getitem__, reverse=True)
     new = [
         Candidate(
             head[i].passage,
