@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting
@@ -21,6 +22,11 @@ def read(value: Foreign, name: str, default: object = None) -> Foreign:
     if isinstance(value, (dict, Mapping)):  # a plain dict is told much faster than a Mapping
         return value.get(name, default)
     return getattr(value, name, default)
+
+
+def reader(value: Foreign) -> Callable[..., Foreign]:
+    """Returns `read` for several fields of the same object or mapping: call it with their names."""
+    return value.get if isinstance(value, (dict, Mapping)) else partial(read, value)
 
 
 def checked_create(create: Callable[..., Foreign]) -> Callable[..., Foreign]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ragchat.access import Foreign, read
+from ragchat.access import Foreign, read, reader
 from ragchat.replies import strip_reasoning
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.stages import beside
@@ -114,10 +114,12 @@ def message_text(message: Foreign) -> str:
 
 def render_content(message: Foreign) -> str:
     """Returns a message's content as text: media and tool calls by name, reasoning left out."""
+    said = reader(message)
     shown = [text for kind, text in _parts(message) if text and kind != "reasoning"]
-    called = read(message, "tool_calls")
-    calls = [*called] if isinstance(called, Sequence) and not isinstance(called, str) else []
-    if (legacy := read(message, "function_call")) is not None:
+    called = said("tool_calls")
+    listed = called and not isinstance(called, str) and isinstance(called, Sequence)
+    calls = [*called] if listed else []
+    if (legacy := said("function_call")) is not None:
         calls.append({"function": legacy})
     return "\n".join([*shown, *map(_tool_call, calls)]).strip()
 
@@ -254,11 +256,12 @@ def _units(history: Sequence[Foreign]) -> list[list[int]]:
     units: list[list[int]] = []
     calling = False
     for index, message in enumerate(history):
-        if calling and read(message, "role") in _RESULTS:
+        said = reader(message)
+        if calling and said("role") in _RESULTS:
             units[-1].append(index)
             continue
         units.append([index])
-        calling = bool(read(message, "tool_calls") or read(message, "function_call"))
+        calling = bool(said("tool_calls") or said("function_call"))
     return units
 
 
@@ -285,19 +288,20 @@ def _render(role: str, content: str) -> str:
 
 def _parts(message: Foreign) -> Iterable[tuple[str, str]]:
     """Yields (kind, text) of each content part; kind is ``text``, ``media`` or ``reasoning``."""
-    content = read(message, "content")
+    said = reader(message)
+    content = said("content")
     if isinstance(content, str):
         spoken = content
         # Some servers leave the reasoning at the head of the text; further down it is a quotation.
-        if read(message, "role") == "assistant" and content.lstrip().startswith("<think>"):
+        if said("role") == "assistant" and content.lstrip().startswith("<think>"):
             spoken = strip_reasoning(content)
         yield "text", spoken
     elif isinstance(content, Sequence):
         for part in content:
             yield _part(part)
-    if isinstance(refusal := read(message, "refusal"), str):
+    if isinstance(refusal := said("refusal"), str):
         yield "text", refusal
-    if read(message, "audio") is not None:
+    if said("audio") is not None:
         yield "media", "[audio]"
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragchat.access import Foreign, read
+from ragchat.access import Foreign, read, reader
 from ragchat.errors import (
     EmptyModelOutput,
     FilteredModelOutput,
@@ -83,18 +83,18 @@ def reply_text(response: Foreign, *, model: str | None = None) -> str:
         EmptyModelOutput: The text is blank, or is reasoning alone.
     """
     choices = read(response, "choices")
-    if not isinstance(choices, Sequence) or not choices:
+    if not choices or not isinstance(choices, (list, Sequence)):
         raise MissingModelOutput(model=model)
-    finish_reason = read(choices[0], "finish_reason")
-    message = read(choices[0], "message")
+    choice = reader(choices[0])
+    finish_reason, said = choice("finish_reason"), reader(choice("message"))
     if finish_reason == "content_filter":
         raise FilteredModelOutput(model=model)
-    if finish_reason == "refusal" or read(message, "refusal"):
+    if finish_reason == "refusal" or said("refusal"):
         raise RefusedModelOutput(model=model)
     if finish_reason == "length":
         raise TruncatedModelOutput(model=model)
-    content = read(message, "content")
-    if isinstance(content, Sequence) and not isinstance(content, str):
+    content = said("content")
+    if not isinstance(content, str) and isinstance(content, Sequence):
         texts = [part if isinstance(part, str) else read(part, "text") for part in content]
         content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str):

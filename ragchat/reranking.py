@@ -93,8 +93,8 @@ def parse_ranking(reply: str, count: int) -> list[float]:
 
 
 def _score(entry: dict[str, Any], index: int) -> float:
-    value = entry.get("score")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    value: Any = entry.get("score")
+    if type(value) not in (int, float):
         raise MalformedRanking(f"index {index} has no number as its score but {kind_of(value)}")
     if not 0 <= value <= 1:  # NaN is not
         raise MalformedRanking(f"the score of index {index} lies outside 0 … 1")

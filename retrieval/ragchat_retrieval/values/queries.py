@@ -84,7 +84,7 @@ class Query:
         if not text:
             raise InvalidQuery("a query must not be blank")
         most: object = self.top_k
-        if most is not None and (isinstance(most, bool) or not isinstance(most, Integral)):
+        if most is not None and (isinstance(most, bool) or not isinstance(most, (int, Integral))):
             raise InvalidQuery("top_k must be a whole number, or None")
         put(self, "text", text)
         put(self, "filter", Filter.of(self.filter))
