@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from ragchat.citations import CitationStream
 from ragchat.events import Sources
 from ragchat.reading import Halves, text_of
+from ragchat.server.server_sent import END
 from ragchat.wire import wire_form
 from ragchat.wire.encoding import json_bytes
 
@@ -75,11 +76,18 @@ class Annotator:
         self._retrieval = retrieval
         self._choices: dict[int, _Choice] = {}
         self._told = False
+        self._ended = False
         self._head: dict[str, Any] = {}
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing: the stream has said that it ends, or every choice has."""
+        return self._ended or all(choice.ended for choice in self._choices.values())
+
     def feed(self, batch: Batch) -> Batch:
-        """Takes the next chunks."""
-        return [self._chunk(data) for data in batch]
+        """Takes the next chunks; the stream's own end is no chunk."""
+        self._ended = self._ended or END in batch
+        return [self._chunk(data) for data in batch if data != END]
 
     def finish(self) -> Batch:
         """Ends the stream: annotations of choices that ended without a last chunk."""

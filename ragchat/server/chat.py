@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["chat"])
 
+_BROKEN = "the chat model's stream ended before its answer did"
+
 
 @router.post(
     "/v1/chat/completions",
@@ -211,11 +213,13 @@ async def _pieces(
             if first:
                 yield event(json_bytes(_sources(service, opened.prepared)))
             batch = await opened.begun
-            if batch is None:
+            if batch is None or batch[0] == END:
                 raise EmptyResponse("the chat model's stream was empty")  # noqa: TRY301 - one way
             yield _written(annotator.feed(batch))
             async for batch in batches:
                 yield _written(annotator.feed(batch))
+        if not annotator.whole:
+            raise Problem(502, _BROKEN, code="upstream")  # noqa: TRY301 - one way
     except Exception as error:  # noqa: BLE001 - the answer has begun: it must say so itself
         upstream = service.upstream
         problem = problem_of(error, key="" if upstream is None else upstream.key)

@@ -88,7 +88,7 @@ class Upstream:
 
 
 class RawStream:
-    """The data of a stream's chunks, in the batches in which they arrived.
+    """The data of a stream's chunks, in the batches in which they arrived, and of its end.
 
     A task reads on while a batch is on its way, up to a bound: what arrives in one piece, or faster
     than it can be sent on, travels together.
@@ -142,10 +142,11 @@ class RawStream:
                     continue
                 for data in reader.feed(piece):
                     self._error = self._error_in(data)
+                    if self._error is None:
+                        self._arrived.append(data)
                     self._ended = data == END or self._error is not None
                     if self._ended:
                         break
-                    self._arrived.append(data)
                 self._news.set()
                 if len(self._arrived) > _AHEAD:
                     self._room.clear()
@@ -182,7 +183,7 @@ class _Read:
 
     async def __anext__(self) -> dict[str, Any]:
         while not self._ready:
-            self._ready = (await anext(self._stream))[::-1]
+            self._ready = [data for data in await anext(self._stream) if data != END][::-1]
         return _object(self._ready.pop())
 
     async def aclose(self) -> None:

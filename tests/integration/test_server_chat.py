@@ -173,6 +173,26 @@ async def test_an_error_that_the_model_streams_ends_the_answer(served, upstream)
     assert not any("annotations" in chunk for chunk in chunks)
 
 
+@pytest.mark.parametrize(
+    ("ending", "whole"),
+    [
+        ("", False),
+        ("data: [DONE]\n\n", True),
+        ('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n', True),
+    ],
+)
+async def test_a_stream_that_stops_before_its_end_is_no_answer(served, upstream, ending, whole):
+    """Where a body has no length, a server that dies looks like one that is done."""
+    begun = 'data: {"choices":[{"index":0,"delta":{"content":"You get"}}]}\n\n'
+    upstream.script(Raw((begun + ending).encode(), content_type="text/event-stream"))
+    answer = await served.http.post(
+        "/v1/chat/completions", json={"messages": ASKED, "stream": True}
+    )
+    *_, last = data_of(answer.text)
+    assert (last == "[DONE]") is whole
+    assert whole or json.loads(last)["error"]["code"] == "upstream"
+
+
 @pytest.mark.parametrize("how", ["cut", "reset", "error"])
 async def test_a_turn_whose_model_breaks_off_says_whose_fault_it_is(served, upstream, caplog, how):
     """A reader of the page sees that the answer is not whole, and may ask again."""
