@@ -83,8 +83,7 @@ def ranked(
         flags[equal] = flags[equal + 1] = True
         tied = flags.nonzero()[0]
         labels = names(rows[tied])
-        rank = np.zeros(len(rows), np.int64)
-        rank[tied[sorted(range(len(tied)), key=labels.__getitem__)]] = np.arange(len(tied))
-        order = np.lexsort((rank, -scores))
-        rows, scores = rows[order], scores[order]
+        by_name = tied[sorted(range(len(tied)), key=labels.__getitem__)]
+        # In the same places, since their scores are in order already.
+        rows[tied] = rows[by_name[(-scores[by_name]).argsort(kind="stable")]]
     return rows[:limit], scores[:limit]
