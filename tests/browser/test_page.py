@@ -207,6 +207,24 @@ def test_files_can_be_dropped_anywhere_and_one_that_is_refused_says_so(visit, si
     page.get_by_text("4 documents").wait_for()
 
 
+def test_many_files_with_long_names_stay_inside_of_their_list(visit):
+    """It scrolls, and can be closed."""
+    page = visit()
+    names = [f"{'a_long_name_' * 8}{n}.exe" for n in range(40)]
+    page.set_input_files(
+        "#files", [{"name": name, "mimeType": "text/plain", "buffer": b"x"} for name in names]
+    )
+    page.get_by_role("button", name="Close").click()
+    page.evaluate("document.getElementById('uploads').hidden = false")
+    box = page.locator("#uploads").bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 800
+    assert page.evaluate(
+        "() => { const { scrollWidth, clientWidth } = document.getElementById('uploads');"
+        " return scrollWidth <= clientWidth; }"
+    )
+
+
 def test_an_answer_can_be_copied_with_its_references(visit, url):
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     answered(page, LEAVE)
