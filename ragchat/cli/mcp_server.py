@@ -44,4 +44,7 @@ async def _serve(index: str, corpora: tuple[str, ...], scope: Filter, *, read_on
 
     async with opened(index, corpora[0], create=not read_only) as opened_index:
         tools = RagTools(opened_index, scope=scope, corpora=corpora)
-        await serve_stdio(create_server(tools, read_only=read_only))
+        try:
+            await serve_stdio(create_server(tools, read_only=read_only))
+        except* BrokenPipeError:  # of the SDK's tasks: the client is gone
+            pass

@@ -234,6 +234,35 @@ def test_stdout_carries_nothing_but_protocol(child, tmp_path):
     assert failed["isError"]
 
 
+def test_a_client_that_is_gone_is_no_traceback(child, tmp_path):
+    """Its end of the pipe is closed while an answer is on its way."""
+    server = child()
+    process = subprocess.Popen(
+        [server.command, *server.args],
+        cwd=tmp_path,
+        env=server.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    client = {"name": "test", "version": "0"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    messages = [{"method": "initialize", "params": hello}, {"method": "ping"}]
+    first, second = (
+        json.dumps({"jsonrpc": "2.0", "id": n, **message}).encode() + b"\n"
+        for n, message in enumerate(messages)
+    )
+    with process:
+        process.stdin.write(first)
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(second)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in (0, 1)
+
+
 def test_without_its_extra_the_command_names_it(child, tmp_path):
     code = "import sys; sys.modules['mcp'] = None; from ragchat.cli import main; main()"
     done = subprocess.run(
