@@ -207,6 +207,26 @@ def test_files_can_be_dropped_anywhere_and_one_that_is_refused_says_so(visit, si
     page.get_by_text("4 documents").wait_for()
 
 
+def test_files_that_are_dropped_while_others_are_sent_follow_them(visit, site):
+    """What became of the first stays to be read."""
+    page = visit()
+    page.evaluate(
+        """() => {
+        for (const name of ["b.exe", "a.md"]) {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File(["# A"], name));
+            dispatchEvent(new DragEvent("drop", { cancelable: true, dataTransfer }));
+        }
+        }"""
+    )
+    page.get_by_role("button", name="Close").wait_for()
+    assert page.locator("#uploads p").all_text_contents() == [
+        "b.exenot added: this kind of file is not read here",
+        "a.md3 passages",
+    ]
+    assert site.uploaded == {"a.md": b"# A"}
+
+
 def test_many_files_with_long_names_stay_inside_of_their_list(visit):
     """It scrolls, and can be closed."""
     page = visit()

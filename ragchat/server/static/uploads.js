@@ -10,9 +10,9 @@ function outcome({ passages, skipped, blank }) {
 }
 
 export class Uploads {
-  /** `done` is called after each batch. */
+  /** `done` is called when all files are sent. */
   constructor({ list, drop, input, done }) {
-    Object.assign(this, { list, drop, input, done, enabled: false });
+    Object.assign(this, { list, drop, input, done, enabled: false, waiting: [], sending: false });
     input.addEventListener("change", () => {
       this.add([...input.files]);
       input.value = "";
@@ -41,29 +41,34 @@ export class Uploads {
     this.input.click();
   }
 
-  /** Sends files one after the other. */
+  /** Sends files one after the other, behind those that are still to be sent. */
   async add(files) {
-    if (!files.length) return;
-    const close = element("button", { type: "button", class: "dismiss" }, "Close");
-    close.addEventListener("click", () => (this.list.hidden = true));
+    this.waiting.push(...files);
+    if (this.sending || !this.waiting.length) return;
+    this.sending = true;
     this.list.hidden = false;
     this.list.replaceChildren();
-    for (const file of files) {
-      const state = element("span", {}, "waiting");
-      const bar = element("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
-      this.list.append(element("p", {}, element("span", {}, file.name), state, bar));
-      try {
-        const made = await upload(file, (share) => {
-          bar.value = share;
-          state.textContent = share < 1 ? `${Math.round(share * 100)} %` : "reading";
-        });
-        state.textContent = outcome(made);
-      } catch (error) {
-        state.textContent = `not added: ${error.message}`;
-      }
-      bar.remove();
-    }
+    while (this.waiting.length) await this._send(this.waiting.shift());
+    this.sending = false;
+    const close = element("button", { type: "button", class: "dismiss" }, "Close");
+    close.addEventListener("click", () => (this.list.hidden = true));
     this.list.append(close);
     this.done();
+  }
+
+  async _send(file) {
+    const state = element("span", {}, "waiting");
+    const bar = element("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
+    this.list.append(element("p", {}, element("span", {}, file.name), state, bar));
+    try {
+      const made = await upload(file, (share) => {
+        bar.value = share;
+        state.textContent = share < 1 ? `${Math.round(share * 100)} %` : "reading";
+      });
+      state.textContent = outcome(made);
+    } catch (error) {
+      state.textContent = `not added: ${error.message}`;
+    }
+    bar.remove();
   }
 }
