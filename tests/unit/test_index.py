@@ -497,7 +497,7 @@ async def test_a_scope_hides_documents_from_reading_writing_and_removal():
     index = await filled(Document("theirs", "tea", metadata=theirs))
     assert not await index.search("tea", scope=mine)
     assert await index.remove("theirs", scope=mine) == 0
-    with pytest.raises(ScopeViolation):
+    with pytest.raises(ScopeViolation, match="stored under its id"):
         await index.ingest(Document("theirs", "mine now", metadata=mine), scope=mine)
     with pytest.raises(ScopeViolation):
         await index.ingest(Document("new", "tea", metadata=theirs), scope=mine)

@@ -46,7 +46,9 @@ class ScopeViolation(RetrievalError):
     """
 
     def __init__(self, passage_id: str | None = None, *, document_id: str | None = None) -> None:
-        what = f"document {document_id!r}" if passage_id is None else f"passage {passage_id!r}"
+        what = f"passage {passage_id!r}"
+        if passage_id is None:
+            what = f"document {document_id!r}, or what is stored under its id,"
         super().__init__(f"{what} lies outside filter or scope")
         self.passage_id = passage_id
         self.document_id = document_id
