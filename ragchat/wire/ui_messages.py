@@ -150,8 +150,11 @@ class UIMessageEncoder:
 
     def _called(self, event: ToolCallDelta) -> list[_Part]:
         """Announces a call with its first argument: until then its name may go on."""
-        fresh = _Call(event.id or f"{self._id}-call-{event.index}", event.type == "custom")
-        call = self._calls.setdefault(event.index, fresh)
+        if event.index not in self._calls:
+            self._parts += 1
+            id_ = event.id or f"{self._id}-call-{self._parts}"
+            self._calls[event.index] = _Call(id_, event.type == "custom")
+        call = self._calls[event.index]
         call.name += event.name
         if not event.arguments:
             return []

@@ -361,6 +361,14 @@ async def test_each_round_has_tool_parts_of_its_own():
     assert sum(body["type"] == "source-url" for body in bodies) == 1
 
 
+async def test_calls_without_an_id_are_told_apart_over_all_rounds():
+    call = ToolCallDelta(0, 0, name="f", arguments="{}")
+    events = [SOURCES, call, Finished(0, "tool_calls")] * 2
+    bodies = [data for _, data in await sent(events, UIMessageEncoder())][:-1]
+    ids = [body["toolCallId"] for body in bodies if body["type"] == "tool-input-available"]
+    assert len(set(ids)) == len(ids) == 2
+
+
 # UI messages; `tests/browser` has the real reader of these.
 
 
