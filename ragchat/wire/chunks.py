@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragchat.events import (
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class ChunkEncoder:
     """Writes ``chat.completion.chunk`` objects; annotations are on the last chunk of a choice.
 
-    Citations and checks have no form of their own there. Reasoning is ``reasoning_content``.
+    Citations and checks have no form of their own there. Reasoning is ``reasoning_content``. Tool
+    calls are the client's to answer: leave out the events of those that you answer yourself.
 
     Args:
         model: The model's name, as the client knows it.
@@ -53,6 +55,7 @@ class ChunkEncoder:
             "model": model,
         }
         self._begun: set[int] = set()
+        self._held: dict[int, Finished] = {}
         self._usage: Usage | None = None
 
     @property
@@ -76,8 +79,7 @@ class ChunkEncoder:
             case ToolCallDelta():
                 return self._chunk(event.choice, {"tool_calls": [_call(event)]})
             case Finished():
-                cited = {"annotations": list(event.annotations)} if event.annotations else {}
-                return self._chunk(event.choice, cited, event.finish_reason)
+                return self._finished(event)
             case Usage():
                 self._usage = event
             case Sources() if self._sources:
@@ -86,14 +88,29 @@ class ChunkEncoder:
 
     def finish(self) -> list[bytes]:
         """Ends a whole turn: the usage, if the provider counted it, then ``[DONE]``."""
+        ends = [piece for held in self._held.values() for piece in self._end(held)]
         usage = None if self._usage is None else _usage(self._usage)
         counted = [] if usage is None else [{**self._head, "choices": [], "usage": usage}]
-        return [*map(server_sent, counted), DONE]
+        return [*ends, *map(server_sent, counted), DONE]
 
     def fail(self, failure: Failure) -> list[bytes]:
         """Ends a turn that failed: clients raise what ``error`` says."""
         error = {"message": failure.message, "type": failure.code, "code": failure.code}
         return [server_sent({"error": {**error, "param": None}})]
+
+    def _finished(self, event: Finished) -> list[bytes]:
+        """Ends a choice, unless another round may follow the calls that it ends with."""
+        held = self._held.pop(event.choice, None)
+        if held is not None:
+            event = replace(event, annotations=(*held.annotations, *event.annotations))
+        if event.finish_reason in {"tool_calls", "function_call"}:
+            self._held[event.choice] = event
+            return []
+        return self._end(event)
+
+    def _end(self, event: Finished) -> list[bytes]:
+        cited = {"annotations": list(event.annotations)} if event.annotations else {}
+        return self._chunk(event.choice, cited, event.finish_reason)
 
     def _chunk(self, index: int, delta: dict[str, Any], reason: str | None = None) -> list[bytes]:
         if index not in self._begun:

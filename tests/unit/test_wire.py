@@ -302,6 +302,29 @@ async def test_places_in_later_rounds_are_those_of_the_whole_answer():
     assert claim["text"] == "Ask again."
 
 
+async def test_a_client_of_the_api_hears_of_one_end_with_all_citations():
+    """The official client cannot join two lists of annotations."""
+    events = [*round_of("25 days [1].", reason="tool_calls"), *round_of("Ask again [2].")]
+    shown = [event for event in events if not isinstance(event, ToolCallDelta)]
+    choices = [body["choices"][0] for _, body in (await sent(shown, ChunkEncoder("m")))[:-1]]
+    assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["stop"]
+    [annotations] = [c["delta"]["annotations"] for c in choices if "annotations" in c["delta"]]
+    text = "".join(choice["delta"].get("content", "") for choice in choices)
+    places = [one["url_citation"] for one in annotations]
+    assert [text[p["start_index"] : p["end_index"]] for p in places] == ["[1]", "[2]"]
+
+
+async def test_a_client_of_the_api_that_is_to_call_tools_is_told_so():
+    """Before the usage, which has no choice."""
+    counted = Usage(prompt_tokens=9, completion_tokens=3)
+    events = [*round_of("25 days [1].", reason="tool_calls"), counted]
+    *_, last, usage, done = [body for _, body in await sent(events, ChunkEncoder("m"))]
+    [choice] = last["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert len(choice["delta"]["annotations"]) == 1
+    assert (usage["choices"], done) == ([], "[DONE]")
+
+
 async def test_sources_are_sent_again_only_if_they_changed():
     """What tools have shown meanwhile may be cited from then on."""
     more = Sources(presented=Citations([A, B, C]))
