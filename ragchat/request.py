@@ -159,7 +159,11 @@ def owned(value: T, *, lists: bool = False) -> T:
     if isinstance(value, _ATOMS):
         pass
     elif isinstance(value, (dict, Mapping)):  # a plain dict is told much faster than a Mapping
-        copied = {key: owned(inner, lists=lists) for key, inner in value.items()}
+        copied = {
+            # Most fields hold a text, which saves as many calls.
+            key: inner if type(inner) is str else owned(inner, lists=lists)
+            for key, inner in value.items()
+        }
     elif isinstance(value, BaseModel):
         copied = value.model_copy(deep=True)
     elif isinstance(value, list) or (lists and _is_listable(value)):
