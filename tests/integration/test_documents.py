@@ -418,6 +418,17 @@ async def test_without_the_extra_html_is_read_as_it_stands_and_a_warning_tells_t
     assert "<h1>" in (await index.store.document("docs/c.html", scope=Filter())).text
 
 
+async def test_a_single_file_that_needs_the_extra_is_an_error(index, folder, monkeypatch):
+    """Who names it meant it, and shall not be told that all is done."""
+    monkeypatch.setattr(formats_module, "find_spec", lambda _name: None)
+    report = await ingest_directory(index, folder / "a.pdf")
+    [error] = report.errors
+    assert error.error == "MissingExtra"
+    assert "ragchat-toolkit[documents]" in error.message
+    with pytest.raises(MissingExtra):
+        await ingest_directory(index, folder / "a.pdf", on_error="raise")
+
+
 def test_nothing_of_the_extra_is_imported_before_it_is_used(child_env):
     import subprocess
 

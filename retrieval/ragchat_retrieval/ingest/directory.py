@@ -49,7 +49,7 @@ MAX_FILES = 100_000
 _PATIENCE = 60.0
 """Seconds after which a file is read again instead of waiting for what is stored of it."""
 
-_NOT_INSTALLED = '%d files need an extra to be read: pip install "ragchat-toolkit[documents]"'
+_NOT_INSTALLED = '%d %s an extra to be read: pip install "ragchat-toolkit[documents]"'
 
 _log = logging.getLogger("ragchat")
 
@@ -87,8 +87,9 @@ async def ingest_directory(
     Files are read in the order of their paths, in a worker thread, batch by batch. Text (UTF-8) is
     read, that is, files whose suffix is in `TEXT_SUFFIXES` or that `glob` names, and with the extra
     ``documents`` PDF, DOCX, PPTX, HTML and EPUB; without it, HTML is read as it stands, and a
-    warning tells how many of the others were left out. Hidden files are not read, and links are not
-    followed out of the folder; see `ragchat_retrieval.ingest.files`.
+    warning tells how many of the others were left out; for a single file it is an error. Hidden
+    files are not read, and links are not followed out of the folder; see
+    `ragchat_retrieval.ingest.files`.
 
     The folder is remembered in each document's metadata, under ``ingest_root``, as a hash of its
     real path. Another folder with the same root name is refused, and only documents read from this
@@ -159,6 +160,7 @@ async def ingest_directory(
         place.root,
         place.given,
         mark=place.mark,
+        alone=place.single is not None,
         max_bytes=_positive("max_bytes", max_bytes),
         metadata=metadata,
         documents=splitters.documents,
@@ -187,7 +189,8 @@ async def ingest_directory(
     )
     report += IngestReport(pages_without_text=reader.pages_without_text)
     if reader.unreadable:
-        _log.warning(_NOT_INSTALLED, reader.unreadable)
+        need = "file needs" if reader.unreadable == 1 else "files need"
+        _log.warning(_NOT_INSTALLED, reader.unreadable, need)
     if remove_vanished and place.single is None and not listing.errors:
         gone = await vanished(index, place, reader, bounds, moved=moved)
         if listing.files or emptied:

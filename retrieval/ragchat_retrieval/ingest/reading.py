@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 from ragchat_retrieval.chunking.documents import FORMAT_KEY, FOUND_KEYS, WITHOUT_TEXT_KEY
 from ragchat_retrieval.chunking.formats import FORMATS
 from ragchat_retrieval.chunking.markdown import first_heading
-from ragchat_retrieval.errors import DocumentNotUTF8, DocumentTooLarge, InvalidDocument
+from ragchat_retrieval.errors import (
+    DocumentNotUTF8,
+    DocumentTooLarge,
+    InvalidDocument,
+    MissingExtra,
+)
 from ragchat_retrieval.ingest.files import is_record_file
 from ragchat_retrieval.values import Document
 
@@ -52,6 +57,7 @@ class FileReader:
         root: Name of the root: the first part of every id.
         given: The folder as the user gave it: the first part of every source.
         mark: Value of `ROOT_KEY`.
+        alone: There is one file, which was named itself.
         max_bytes: Most bytes of a document.
         metadata: Metadata for all documents, or a function of a file's path below the root.
         documents: Reads PDF, DOCX and the like; None reads HTML as it is and leaves out the others.
@@ -65,6 +71,7 @@ class FileReader:
         given: Path,
         *,
         mark: str,
+        alone: bool,
         max_bytes: int,
         metadata: Mapping[str, Any] | MetadataFor | None,
         documents: DocumentSplitter | None = None,
@@ -73,6 +80,7 @@ class FileReader:
         self._root = root
         self._given = given
         self._mark = mark
+        self._alone = alone
         self._max_bytes = max_bytes
         self._metadata = metadata
         self._documents = documents
@@ -104,6 +112,7 @@ class FileReader:
 
         Raises:
             InvalidDocument: The file is no text, or too large.
+            MissingExtra: It is the only one, and what reads it is not installed.
             OSError: It cannot be read.
         """
         file_id = f"{self._root}/{file.name}"
@@ -117,6 +126,8 @@ class FileReader:
             if is_record_file(file.name):
                 yield from self._lines(file, file_id, values)
             elif self._documents is None and form not in {None, "html"}:
+                if self._alone:  # it was named, and is not one of many in a folder
+                    raise MissingExtra("documents", f"reading {form}")
                 self.unreadable += 1
             else:
                 self.seen.add(file_id)
