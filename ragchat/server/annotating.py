@@ -65,7 +65,8 @@ def annotated(completion: dict[str, Any], prepared: PreparedRequest) -> dict[str
 class Annotator:
     """Reads the chunks of a stream and returns them with annotations on a choice's last one.
 
-    All other chunks stay as they are, byte for byte. The first of those last chunks has the field
+    All other chunks stay as they are, byte for byte, but for annotations of the provider's own,
+    which wait for ours: clients cannot join two lists. The first of those last chunks has the field
     ``ragchat`` too.
 
     Args:
@@ -109,26 +110,29 @@ class Annotator:
             self._head = {name: chunk[name] for name in names if name in chunk}
         if not any(changed):
             return data
-        if not self._told:
+        if not self._told and any(choice.ended for choice in self._choices.values()):
             self._told = True
             chunk["ragchat"] = about(self._retrieval)
         return json_bytes(chunk)
 
     def _choice(self, number: int, choice: dict[str, Any]) -> bool:
-        """Reads a choice; says whether it is its last chunk."""
+        """Reads a choice; says whether it was changed, as in its last chunk."""
         known = self._choices.get(number)
         if known is None:
             known = self._choices[number] = _Choice(self._retrieval.citations)
         delta = choice.get("delta")
         if isinstance(delta, dict) and (text := text_of(delta.get("content"))):
             known.feed(text)
-        if choice.get("finish_reason") is None or known.ended:
+        if known.ended:
             return False
+        taken = isinstance(delta, dict) and known.take(delta)
+        if choice.get("finish_reason") is None:
+            return taken
         annotations = known.finish()
         if annotations:
             if not isinstance(delta, dict):
                 choice["delta"] = delta = {}
-            _add(delta, annotations)
+            delta["annotations"] = annotations
         return True
 
 
@@ -142,6 +146,7 @@ class _Choice:
     def __init__(self, presented: Citations) -> None:
         self._presented = presented
         self._stream = CitationStream(presented)
+        self._theirs: list[Any] = []
         self._found: list[Annotation] = []
         self._waiting: list[str] = []
         self._size = 0
@@ -154,12 +159,21 @@ class _Choice:
         if self._size >= _AT_ONCE:
             self._look()
 
-    def finish(self) -> list[Annotation]:
+    def take(self, delta: dict[str, Any]) -> bool:
+        """Takes the provider's own annotations out of a delta; says whether there were any."""
+        given = delta.get("annotations")
+        if not isinstance(given, list) or not given:
+            return False
+        self._theirs += delta.pop("annotations")
+        return True
+
+    def finish(self) -> list[Any]:
+        """Returns all annotations, the provider's first."""
         self.ended = True
         self._waiting += [half for _, half in self._halves.left()]
         self._look()
         self._found += self._presented.annotations(self._stream.finish().citations)
-        return self._found
+        return [*self._theirs, *self._found]
 
     def _look(self) -> None:
         text, self._waiting, self._size = "".join(self._waiting), [], 0
@@ -195,5 +209,5 @@ def _add(holder: dict[str, Any], annotations: list[Annotation]) -> None:
     holder["annotations"] = [*(given if isinstance(given, list) else ()), *annotations]
 
 
-def _bare(number: int, annotations: list[Annotation]) -> dict[str, Any]:
+def _bare(number: int, annotations: list[Any]) -> dict[str, Any]:
     return {"index": number, "delta": {"annotations": annotations}, "finish_reason": None}

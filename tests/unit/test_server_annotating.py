@@ -84,3 +84,19 @@ async def test_a_stream_has_the_annotations_of_the_call(retrieval, pieces):
     told = json.loads(last)["choices"][0]["delta"]["annotations"]
     assert told == whole["choices"][0]["message"]["annotations"]
     assert places(told) == [(11, 14)]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+async def test_annotations_of_the_provider_come_with_ours_in_one_list(retrieval, finished):
+    """The official client cannot join two; those of a web search come in a chunk of their own."""
+    cited = {"start_index": 0, "end_index": 2, "title": "w", "url": "https://w"}
+    theirs = {"type": "url_citation", "url_citation": cited}
+    annotator = Annotator(retrieval)
+    given = [chunk("25 days [1]."), chunk("", delta={"annotations": [theirs]})]
+    first, bare = annotator.feed(given)
+    assert first == given[0]
+    assert json.loads(bare) == json.loads(chunk("", delta={}))
+    last = annotator.feed([chunk("", finish_reason="stop")]) if finished else annotator.finish()
+    [found] = [json.loads(data)["choices"][0]["delta"]["annotations"] for data in last]
+    assert found[0] == theirs
+    assert places(found) == [(0, 2), (8, 11)]
