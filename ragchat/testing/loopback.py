@@ -57,11 +57,11 @@ class LoopbackOpenAI:
         models: Sequence[str] = ("scripted",),
     ) -> None:
         self._scripts: dict[str, deque[Scripted]] = {
-            CHAT: deque(script),
+            CHAT: deque(_checked(*script)),
             EMBEDDINGS: deque(),
             RESPONSES: deque(),
         }
-        self._default = default
+        (self._default,) = _checked(default)
         self._embed = embed or (lambda text: hashed_embedding(text, dimension))
         self._models = tuple(models)
         self._requests: list[RecordedRequest] = []
@@ -103,7 +103,7 @@ class LoopbackOpenAI:
             path: ``/chat/completions``, ``/embeddings`` or ``/responses``.
         """
         with self._news:
-            self._scripts[path].extend(behaviours)
+            self._scripts[path].extend(_checked(*behaviours))
 
     def wait_for_requests(self, count: int, timeout: float = 10.0) -> bool:
         """Blocks until `count` requests have arrived, at most `timeout` seconds; says whether."""
@@ -210,6 +210,13 @@ class LoopbackOpenAI:
         words = sum(len(text.split()) for text in texts)
         usage = {"prompt_tokens": words, "total_tokens": words}
         return {"object": "list", "data": data, "model": params.get("model"), "usage": usage}
+
+
+def _checked(*behaviours: Scripted) -> tuple[Scripted, ...]:
+    """Refuses a list, which would only show as a connection that breaks."""
+    if any(isinstance(behaviour, list | tuple) for behaviour in behaviours):
+        raise TypeError("replies are given one by one, and chunks as Reply(chunks=[…])")
+    return behaviours
 
 
 def hashed_embedding(text: str, dimension: int) -> list[float]:

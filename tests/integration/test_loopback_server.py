@@ -215,6 +215,17 @@ async def test_raw_bytes_and_mappings_are_sent_as_they_are():
     assert reply.choices == []
 
 
+@pytest.mark.parametrize("wrong", [["one", "two"], [{"choices": []}], ("one", "two")])
+def test_a_list_in_the_place_of_a_reply_is_refused_before_anybody_asks(wrong):
+    """A `ScriptedChatModel` takes one; here replies are given one by one."""
+    with pytest.raises(TypeError, match="one by one"):
+        LoopbackOpenAI(wrong)
+    with pytest.raises(TypeError, match="one by one"):
+        LoopbackOpenAI().script("ok", wrong)
+    with pytest.raises(TypeError, match="one by one"):
+        LoopbackOpenAI(default=wrong)
+
+
 async def test_exact_chunks_can_be_scripted():
     chunks = [{"id": "1", "choices": []}, {"id": "2", "choices": [], "odd": 5}]
     with LoopbackOpenAI(Reply(chunks=chunks)) as server:
