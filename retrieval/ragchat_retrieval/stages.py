@@ -29,8 +29,7 @@ _LAYERS = 100
 def is_async_callable(stage: object) -> bool:
     """Says whether calling `stage` gives a coroutine without doing its work first."""
     for _ in range(_LAYERS):
-        code = getattr(stage, "__code__", None)  # of a function, a method, or what passes for one
-        if isinstance(code, CodeType) and code.co_flags & _ASYNC:
+        if _is_async(stage) or (callable(stage) and _is_async(type(stage).__call__)):
             return True
         if isinstance(stage, functools.partial):
             stage = stage.func
@@ -45,6 +44,11 @@ def is_async_callable(stage: object) -> bool:
         else:
             return False
     return False
+
+
+def _is_async(function: object) -> bool:
+    code = getattr(function, "__code__", None)  # methods have it, too, and what passes for either
+    return isinstance(code, CodeType) and bool(code.co_flags & _ASYNC)
 
 
 async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
