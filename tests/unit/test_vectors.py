@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from ragchat_retrieval.vectors import (
     blend,
     check_query_vector,
     damping,
+    exact_products,
     normalise,
     squared_lengths,
     unit_matrices,
@@ -92,3 +95,16 @@ def test_a_query_without_contexts_keeps_its_vector():
 def test_a_query_vector_that_cannot_be_compared_is_refused(vector):
     with pytest.raises(InvalidVector):
         check_query_vector(vector.astype(np.float32), 2)
+
+
+@given(st.integers(1, 70), st.integers(0, 20), st.integers(0, 20), st.integers(0, 2**32 - 1))
+def test_equal_rows_have_equal_products_wherever_they_stand(dimension, before, after, seed):
+    """To the last bit, and within float64's error of the true product."""
+    numbers = np.random.default_rng(seed)
+    vector, row = numbers.standard_normal((2, dimension), dtype=np.float32)
+    rows = numbers.standard_normal((before + 1 + after, dimension), dtype=np.float32)
+    rows[before] = row
+    (alone,) = exact_products(row[np.newaxis], vector)
+    assert exact_products(rows, vector)[before] == alone
+    true = math.fsum(float(a) * float(b) for a, b in zip(row, vector, strict=True))
+    assert alone == pytest.approx(true, rel=0, abs=1e-12)
