@@ -303,9 +303,24 @@ def test_an_encrypted_pdf_says_so_and_one_with_an_empty_password_is_read():
 def test_a_file_over_the_limit_and_an_archive_that_unpacks_to_too_much_are_refused(monkeypatch):
     with pytest.raises(DocumentTooLarge):
         read(b"x" * 11, ".pdf", limit=10)
-    monkeypatch.setattr(formats_module, "_UNPACKED", 10_000)
+    for limit in ("_UNPACKED", "_UNPACKED_MARKUP"):
+        with monkeypatch.context() as patched:
+            patched.setattr(formats_module, limit, 10_000)
+            with pytest.raises(DocumentTooLarge, match="10000"):
+                read(docx("a" * 20_000), ".docx")
+
+
+def test_of_what_an_archive_unpacks_to_pictures_are_no_markup(monkeypatch):
+    """Readers make a tree of markup, which takes several times its size."""
+    monkeypatch.setattr(formats_module, "_UNPACKED_MARKUP", 10_000)
+    file = io.BytesIO(docx("tea"))
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("word/media/image1.PNG", b"0" * 20_000)
+    assert "tea" in read(file.getvalue(), ".docx").text
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("word/more.XML", b"0" * 20_000)
     with pytest.raises(DocumentTooLarge):
-        read(docx("a" * 20_000), ".docx")
+        read(file.getvalue(), ".docx")
 
 
 def test_a_web_page_that_is_nested_without_end_is_a_typed_error():

@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from ragchat_retrieval.errors import (
@@ -45,6 +46,10 @@ PAGE_BREAK = "\f"
 _PACKED = frozenset({"docx", "pptx", "epub"})
 _UNPACKED = 512 * 1024 * 1024
 """Bytes that an archive may unpack to, 512 MiB: a small file can hold many gigabytes of nothing."""
+
+_MARKUP = frozenset({".xml", ".rels", ".html", ".xhtml", ".htm", ".opf", ".ncx"})
+_UNPACKED_MARKUP = 128 * 1024 * 1024
+"""Bytes of markup in it, 128 MiB: readers make a tree of it, which takes several times as much."""
 
 _MOST_PAGES = 20_000
 _SLIDE = re.compile(r"\s*<!-- Slide number: \d+ -->\n?")
@@ -111,7 +116,8 @@ def extract(data: bytes, form: Format, *, ocr: OCR | None, document_id: str) -> 
 
     Raises:
         MissingExtra: The extra ``documents`` is not installed.
-        DocumentTooLarge: The archive unpacks to more than 512 MiB, or there are over 20,000 pages.
+        DocumentTooLarge: The archive unpacks to more than 512 MiB, or its markup to more than 128,
+            or there are over 20,000 pages.
         InvalidDocument: It is encrypted, damaged, or no such file.
         Exception: What `ocr` raises.
     """
@@ -193,8 +199,11 @@ def _in_utf8(page: bytes) -> bytes:
 
 def _check_archive(data: bytes, document_id: str) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > _UNPACKED:
-            raise DocumentTooLarge(_UNPACKED, document_id=document_id)
+        entries = archive.infolist()
+    markup = [e for e in entries if PurePosixPath(e.filename).suffix.lower() in _MARKUP]
+    for some, limit in ((markup, _UNPACKED_MARKUP), (entries, _UNPACKED)):
+        if sum(entry.file_size for entry in some) > limit:
+            raise DocumentTooLarge(limit, document_id=document_id)
 
 
 class _typed:  # noqa: N801 - a context manager, used like a function
