@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Index, flag, read
 from ragchat.cli.output import Face
 from ragchat.cli.running import opened, run
 from ragchat_retrieval.filters import Filter
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def mcp_server(
@@ -47,4 +51,10 @@ async def _serve(index: str, corpora: tuple[str, ...], scope: Filter, *, read_on
         try:
             await serve_stdio(create_server(tools, read_only=read_only))
         except* BrokenPipeError:  # of the SDK's tasks: the client is gone
-            pass
+            # What was not written is tried once more where the SDK's file is let go.
+            sys.unraisablehook = _tell_of_others
+
+
+def _tell_of_others(unraisable: UnraisableHookArgs) -> None:
+    if not isinstance(unraisable.exc_value, BrokenPipeError):
+        sys.__unraisablehook__(unraisable)
