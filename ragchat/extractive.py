@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from ragchat.afterwards import run_afterwards
 from ragchat.citations import scan
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
+from ragchat_retrieval.asking import semantic_text
 from ragchat_retrieval.embedders.checks import embed_checked, legibility
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
@@ -164,7 +165,7 @@ async def _ranked(
     """Returns sentences with their scores, which fall with the place of their passages."""
     sentences = [sentence for _, sentence in numbered]
     scores = _lexical_scores(_weights(query, analyzer), sentences)
-    asked = query.semantic or query.text
+    asked = semantic_text(query)
     if embedder is not None and sentences and legibility(embedder, asked, run):
         # Where the model cannot read a sentence, its words say more than a likeness that all have.
         read = [
@@ -232,7 +233,7 @@ def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[Sentence])
 
 async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[float] | None:
     contexts = [context for context in query.context if context.semantic > 0]
-    asked = [query.semantic or query.text, *(context.text for context in contexts)]
+    asked = [semantic_text(query), *(context.text for context in contexts)]
     vectors = await embed_checked(embedder, asked, "query")
     main: NDArray[np.float32] = blend(vectors[0], contexts, list(vectors[1:]))
     passages = await embed_checked(embedder, texts, "passage")

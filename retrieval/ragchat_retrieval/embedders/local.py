@@ -35,7 +35,7 @@ _DIMENSION = 384
 _WINDOW = 256
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _ENOUGH = 1_000
-"""Characters that tell in which script a text is written."""
+"""Characters that tell how well a text is read."""
 
 _USUAL_PIECES = 1.3
 """Pieces a word that the model reads as well as any."""
