@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ragchat_retrieval.detection import is_semantic
 from ragchat_retrieval.errors import InvalidSetting, StageTimeout
 from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import (
@@ -107,7 +108,7 @@ def fallback(
     stages = (first, *others)
     for given in stages:
         check_callable("stage", given, "callable")
-    declared = any(hasattr(stage, name) for stage in stages for name in ("lanes", "semantic"))
+    declared = any(hasattr(stage, "lanes") or is_semantic(stage) for stage in stages)
     if timeout is not None and not timeout > 0:
         raise InvalidSetting("timeout", "must be positive, or None for no limit")
 

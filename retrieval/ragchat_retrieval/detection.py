@@ -14,8 +14,9 @@ def as_filterable(store: T) -> T | None:
     """Returns `store` if filters run inside its search, before its limit; else None.
 
     A store says so by ``capabilities.filterable`` or a ``filterable`` attribute or method. Wrappers
-    are looked through by ``unwrap()``. A composite offers ``parts()`` and is asked each time, since
-    it can only keep the promise while every part can.
+    are looked through by ``unwrap()`` or, as `functools.wraps` leaves it, ``__wrapped__``. A
+    composite offers ``parts()`` and is asked each time, since it can only keep the promise while
+    every part can.
     """
     return store if _declares(store, "filterable") else None
 
@@ -42,7 +43,5 @@ def _declares(target: object, name: str) -> bool:
         if declared is not None:
             return declared is True
         unwrap = getattr(target, "unwrap", None)
-        if not callable(unwrap):
-            return False
-        target = unwrap()
+        target = unwrap() if callable(unwrap) else getattr(target, "__wrapped__", None)
     return False

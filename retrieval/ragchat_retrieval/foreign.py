@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from ragchat_retrieval.detection import is_semantic
 from ragchat_retrieval.errors import InvalidCandidates, InvalidQuery, ScopeViolation
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.values import Candidate, Query, SearchResult
@@ -30,7 +31,7 @@ def for_foreign(retriever: object, query: Query) -> Query:
     """
     if getattr(retriever, "lanes", False):
         return query
-    text = query.semantic if getattr(retriever, "semantic", False) else query.lexical
+    text = query.semantic if is_semantic(retriever) else query.lexical
     return query if text is None else replace(query, text=text)
 
 

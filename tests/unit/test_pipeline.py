@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -21,6 +22,7 @@ from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.pipeline import RetrievalPipeline
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.rerank import Rerank
+from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.values import Candidate, Document, Passage, Query
 
@@ -233,6 +235,45 @@ async def test_a_foreign_retriever_is_shown_the_text_of_its_kind():
     await RetrievalPipeline(Semantic())(query)
     await RetrievalPipeline(lambda q: seen.append(q.text) or [])(query)
     assert seen == ["meaning", "words"]
+
+
+class Wrapper:
+    """Passes everything on, and says around what."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def unwrap(self):
+        return self._inner
+
+    async def __call__(self, query):
+        return await call_stage(self._inner, query)
+
+
+@pytest.mark.parametrize("asking", [RetrievalPipeline, fallback, lambda r: federate([r])])
+async def test_what_a_retriever_declares_is_seen_through_wrappers_and_at_run_time(asking):
+    """`is_semantic` is the only detection point; it looks through `unwrap()`, also when asked."""
+
+    class Meaning:
+        semantic = True
+
+        async def __call__(self, query):
+            seen.append(query.text)
+            return []
+
+    class Words(Meaning):
+        def semantic(self):
+            return False
+
+    @functools.wraps(Meaning())
+    async def decorated(query):
+        return await Meaning()(query)
+
+    seen = []
+    query = Query("text", lexical="words", semantic="meaning")
+    for retriever in (Wrapper(Meaning()), decorated, Words()):
+        await RetrievalPipeline(asking(retriever))(query)
+    assert seen == ["meaning", "meaning", "words"]
 
 
 def test_a_fusion_by_name_is_refused_before_anything_is_searched():
