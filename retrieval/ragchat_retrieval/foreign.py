@@ -27,12 +27,16 @@ def for_foreign(retriever: object, query: Query) -> Query:
     """Returns the query as a retriever that reads only `Query.text` should see it.
 
     One that declares ``semantic = True`` searches by meaning and gets the semantic text, any other
-    the lexical one. A retriever of ours (``lanes = True``) gets the query as it is.
+    the lexical one. A retriever of ours (``lanes = True``) gets the query as it is. A function of
+    the user's around one of ours declares nothing, so that each lane's text stays beside the text.
     """
     if getattr(retriever, "lanes", False):
         return query
     text = query.semantic if is_semantic(retriever) else query.lexical
-    return query if text is None else replace(query, text=text)
+    if text is None:
+        return query
+    lexical, semantic = query.lexical or query.text, query.semantic or query.text
+    return replace(query, text=text, lexical=lexical, semantic=semantic)
 
 
 def candidates_of(result: object, query: Query) -> list[Candidate]:

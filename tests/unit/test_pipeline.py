@@ -276,6 +276,32 @@ async def test_what_a_retriever_declares_is_seen_through_wrappers_and_at_run_tim
     assert seen == ["meaning", "meaning", "words"]
 
 
+@pytest.mark.parametrize(
+    ("semantic", "query"),
+    [(False, Query("holidays", lexical="Urlaub")), (True, Query("Urlaub", semantic="holidays"))],
+)
+async def test_a_pipeline_inside_a_function_still_gives_each_lane_its_own_text(semantic, query):
+    """Decorating a stage is wrapping a function; what is meant for one lane stays in it."""
+    embedded = []
+
+    class Recording(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            embedded.extend(texts)
+            return await super().embed(texts, kind)
+
+    index = await index_of("Urlaub", "holidays", embedder=Recording(64))
+    inner = index.retriever(explain=True)
+
+    async def logged(query):
+        return await inner(query)
+
+    logged.semantic = semantic
+    embedded.clear()
+    outer = await RetrievalPipeline(logged)(query)
+    assert embedded == ["holidays"]
+    assert [c.passage.text for c in outer if c.explain.keyword.score > 0] == ["Urlaub"]
+
+
 def test_a_fusion_by_name_is_refused_before_anything_is_searched():
     with pytest.raises(InvalidSetting, match=r"fusion: must be a fusion, such as Weighted\(\)"):
         HybridIndex().retriever(fusion="rrf")
