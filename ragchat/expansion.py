@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragchat.errors import EmptyExpansion, InvalidExpansion
-from ragchat.json_search import first_json, first_object
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
-from ragchat.replies import distinct, lines, texts_in
+from ragchat.replies import distinct, wordings
 from ragchat_retrieval.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -70,17 +69,6 @@ class MultiQueryExpander:
             raise InvalidExpansion(self.n, len(variants))
         expanded = [query.with_text(text) for text in variants]
         return [query, *expanded] if self.include_original else expanded
-
-
-def wordings(reply: str) -> list[str]:
-    """Returns the wordings that a reply lists: as JSON, else one per line."""
-    said = first_json(reply)
-    found = list(texts_in(said)) if isinstance(said, list) else []
-    if not found:
-        members = said if isinstance(said, dict) else first_object(reply)
-        lists = (value for value in members.values() if isinstance(value, list))
-        found = list(texts_in(next(lists, ())))
-    return found or lines(reply)
 
 
 def _schema(n: int) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """Checking and reading what a helper model said. Pure; no input makes it slow or lets it guess.
 
-`reply_text` takes the text out of a response or raises a typed error; `clean_text` and `lines` take
-the answer out of the text, and so does `ragchat.json_search.first_json`; `distinct` sifts several.
+`reply_text` takes the text out of a response or raises a typed error; `clean_text` and `wordings`
+take the answer out of the text, and so does `ragchat.json_search.first_json`; `distinct` sifts
+several.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ragchat.errors import (
     RefusedModelOutput,
     TruncatedModelOutput,
 )
+from ragchat.json_search import first_json, first_object
 from ragchat_retrieval.text import clean_query
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ _BULLET = re.compile(
     |[(\[]?\d{1,3}(?:[)\]]\s*|\.(?:\s+|(?=[^\x00-\x7f\d]))))""",
     re.VERBOSE,
 )
+_BROKEN_JSON = re.compile(r"""^[ \t]*[{\[][ \t\r]*(?:["'{\[]|$)""", re.MULTILINE)
+"""A line that begins as JSON does: where none could be decoded, no line is a wording."""
 
 
 def reply_text(response: Foreign, *, model: str | None = None) -> str:
@@ -192,11 +196,22 @@ def texts_in(items: Iterable[object]) -> Iterator[str]:
             yield from (value for value in item.values() if isinstance(value, str))
 
 
+def wordings(reply: str) -> list[str]:
+    """Returns the wordings that a reply lists: as JSON, else one per line."""
+    said = first_json(reply)
+    found = list(texts_in(said)) if isinstance(said, list) else []
+    if not found:
+        members = said if isinstance(said, dict) else first_object(reply)
+        lists = (value for value in members.values() if isinstance(value, list))
+        found = list(texts_in(next(lists, ())))
+    return found or ([] if _BROKEN_JSON.search(reply) else lines(reply))
+
+
 def lines(text: str) -> list[str]:
     """Returns the items of a list written as lines: trimmed, without bullets, numbers and quotes.
 
-    Blank lines are dropped. Where some lines are numbered or bulleted, the others are remarks and
-    dropped too, as is a first line that ends with a colon.
+    Lines without a letter or a digit are dropped. Where some lines are numbered or bulleted, the
+    others are remarks and dropped too, as is a first line that ends with a colon.
     """
     stripped = [line.strip() for line in _unfence(strip_reasoning(text).strip()).splitlines()]
     written = [line for line in stripped if line and not line.startswith(("```", "~~~"))]
@@ -204,4 +219,4 @@ def lines(text: str) -> list[str]:
     if not marked and len(written) > 1 and written[0].endswith((":", "\uff1a")):
         written = written[1:]
     items = (_unquote(_BULLET.sub("", line, count=1).strip()) for line in marked or written)
-    return [item for item in items if item]
+    return [item for item in items if any(map(str.isalnum, item))]

@@ -11,7 +11,7 @@ from ragchat.conversation import ConversationQuery, shown_history
 from ragchat.errors import MissingModelOutput
 from ragchat.json_search import first_object
 from ragchat.prompts import Prompt, PromptOverride, prompt_for
-from ragchat.replies import distinct, lines, texts_in
+from ragchat.replies import distinct, texts_in, wordings
 from ragchat.transforms.base import bare
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.tokens import count_tokens
@@ -110,7 +110,7 @@ def _labelled(written: Iterable[str]) -> dict[str, object]:
         elif last == "variants":
             rest.append(line)
     if "variants" in found:
-        found["variants"] = lines("\n".join([str(found["variants"]), *rest]))
+        found["variants"] = wordings("\n".join([str(found["variants"]), *rest]))
     return found
 
 

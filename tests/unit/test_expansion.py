@@ -18,7 +18,8 @@ from ragchat.errors import (
     RefusedModelOutput,
     TruncatedModelOutput,
 )
-from ragchat.expansion import MultiQueryExpander, wordings
+from ragchat.expansion import MultiQueryExpander
+from ragchat.replies import wordings
 from ragchat.testing import ScriptedChatModel
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.filters import Eq, Filter
@@ -69,8 +70,36 @@ async def test_fewer_usable_variants_are_invalid_and_none_is_empty():
         await expander("one\ntwo\n" + "the pump " * 1000)[0](Query("q"))
     with pytest.raises(EmptyExpansion):
         await expander("q\nQ\n")[0](Query("q"))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "[]",
+        "{}",
+        '{"queries": []}',
+        '```json\n{"queries": []}\n```',
+        '{"queries": ["one", "two",]}',
+        '{\n  "queries": [\n    "one",\n    "two",\n  ]\n}',
+        'Here they are:\n["one",\n "two",\n]',
+        '[\r\n"one",\r\n]',
+        "{'queries': ['one']}",
+        "-\n*\n---",
+    ],
+)
+@pytest.mark.parametrize("n", [1, 3])
+async def test_pieces_of_json_and_of_lists_are_no_wordings(reply, n):
+    """Blanks do not count, and a broken value is never repaired: none usable is its own error."""
     with pytest.raises(EmptyExpansion):
-        await expander('{"queries": []}')[0](Query('{"queries": []}'))
+        await expander(reply, n)[0](Query("q"))
+
+
+@pytest.mark.parametrize(
+    "reply", ["[Errno 2] found\n{} in Python", "1. [Errno 2] found\n2. {} in Python"]
+)
+async def test_a_wording_may_begin_with_a_bracket(reply):
+    wanted = await expander(reply, 2)[0](Query("q"))
+    assert [query.text for query in wanted] == ["[Errno 2] found", "{} in Python"]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ async def test_anything_but_a_clear_no_retrieves(unclear):
         json.dumps({**PLAN, "variants": ["", " ", QUESTION.upper(), *VARIANTS, VARIANTS[0]]}),
         json.dumps({**PLAN, "variants": [{"query": text} for text in VARIANTS]}),
         f"retrieve: true\nquery: {QUESTION}\nvariants:\n1. {VARIANTS[0]}\n2. {VARIANTS[1]}",
+        f"retrieve: true\nquery: {QUESTION}\nvariants: {json.dumps(VARIANTS)}",
         f"**Retrieve:** yes\n**Query:** {QUESTION}\n**Variants:**\n- " + "\n- ".join(VARIANTS),
     ],
 )
