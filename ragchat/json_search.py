@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 MAX_DEPTH = 64
 """Deepest nesting of a value that is looked for."""
 
 JSONValue: TypeAlias = Any
 """What `json.loads` returns."""
+
+Pairs: TypeAlias = Callable[[list[tuple[str, JSONValue]]], JSONValue]
+"""Makes an object of its key-value pairs: the ``object_pairs_hook`` of `json.loads`."""
 
 _LONGEST_INTEGER = 400
 _OPENING = re.compile(r"[{\[]")
@@ -47,29 +48,18 @@ _CLOSES = {("first key", "}"), ("next", "}"), ("first item", "]"), ("next", "]")
 _PARTNER = {"}": "{", "]": "["}
 
 
-def find_json(text: str) -> str | None:
-    """Returns the text of the first complete JSON object or array in `text`, or None without one.
+def first_json(text: str, *, pairs: Pairs | None = None) -> JSONValue:
+    """Returns the first complete JSON object or array in `text`, decoded; None without one.
 
     Fences and prose around it are ignored. A broken value is never repaired: the search goes on
     with the outermost complete value inside it, then behind it.
-    """
-    return _plain(text, _OPENING) or _searched(text, _OPENING)
-
-
-def first_json(
-    text: str, *, pairs: Callable[[list[tuple[str, JSONValue]]], JSONValue] | None = None
-) -> JSONValue:
-    """Returns the first complete JSON object or array in `text`, decoded; None without one.
 
     Args:
         text: What a model said.
-        pairs: Makes an object of its key-value pairs (``object_pairs_hook`` of `json.loads`); what
-            it raises reaches the caller. By default the last of equal keys wins.
+        pairs: Makes the objects; a `ValueError` that it raises reaches the caller. By default the
+            last of equal keys wins.
     """
-    found = find_json(text)
-    if found is None:
-        return None
-    return json.loads(found, object_pairs_hook=pairs, parse_int=_integer)
+    return _first(text, _OPENING, _DECODER if pairs is None else _decoder(pairs))
 
 
 def first_object(text: str) -> dict[str, JSONValue]:
@@ -78,24 +68,21 @@ def first_object(text: str) -> dict[str, JSONValue]:
     Lists are passed over, so that a model may cite ``[1]`` in what it says before, and so is a list
     around the object.
     """
-    found = _plain(text, _OBJECT) or _searched(text, _OBJECT)
-    decoded: dict[str, JSONValue] = json.loads(found or "{}", parse_int=_integer)
-    return decoded
+    return _first(text, _OBJECT, _DECODER) or {}
 
 
-def _plain(text: str, begins: re.Pattern[str]) -> str | None:
-    """Returns the first value if it is complete and cannot be too deep, else None.
-
-    That is the usual reply, and the decoder reads it ten times as fast as `_searched`.
-    """
+def _first(text: str, begins: re.Pattern[str], decoder: json.JSONDecoder) -> JSONValue:
     opening = begins.search(text)
-    if opening is None or text.count("{") + text.count("[") > MAX_DEPTH:
+    if opening is None:
         return None
-    try:
-        end = _DECODER.raw_decode(text, opening.start())[1]
-    except ValueError:
-        return None
-    return text[opening.start() : end]
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        # The usual reply is complete, and the decoder reads it ten times as fast as `_searched`.
+        try:
+            return decoder.raw_decode(text, opening.start())[0]
+        except ValueError:
+            pass
+    found = _searched(text, begins)
+    return None if found is None else decoder.decode(found)
 
 
 def _searched(text: str, begins: re.Pattern[str]) -> str | None:
@@ -116,8 +103,17 @@ def _refuse(constant: str) -> JSONValue:
     raise ValueError(constant)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
-"""Takes neither NaN nor Infinity, which are no JSON."""
+def _integer(digits: str) -> int | float:
+    """Reads an integer; Python refuses to read one of thousands of digits, so that is a float."""
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
+
+
+def _decoder(pairs: Pairs | None = None) -> json.JSONDecoder:
+    """Returns a decoder that takes neither NaN nor Infinity, which are no JSON."""
+    return json.JSONDecoder(object_pairs_hook=pairs, parse_int=_integer, parse_constant=_refuse)
+
+
+_DECODER = _decoder()
 
 
 class _Reader:
@@ -156,8 +152,3 @@ class _Reader:
             self.complete.pop()
         self.complete.append((start, end))
         self._state = "next"
-
-
-def _integer(digits: str) -> int | float:
-    """Reads an integer; Python refuses to read one of thousands of digits, so that is a float."""
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)

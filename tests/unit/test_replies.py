@@ -16,13 +16,13 @@ from ragchat.errors import (
     TruncatedModelOutput,
 )
 from ragchat.json_search import (
+    _DECODER,
     _OBJECT,
     _OPENING,
     MAX_DEPTH,
-    _plain,
+    _first,
     _Reader,
     _searched,
-    find_json,
     first_json,
     first_object,
 )
@@ -219,6 +219,17 @@ def test_the_first_object_is_found_behind_lists_and_inside_of_one(text, value):
     assert first_object(text) == value
 
 
+def test_an_object_that_is_refused_matters_only_in_the_value_that_is_taken():
+    def unique(pairs):
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("twice")
+        return dict(pairs)
+
+    assert first_json('[[1], {"a": 1, "a": 2}, and so on', pairs=unique) == [1]
+    with pytest.raises(ValueError, match="twice"):
+        first_json('[[1], {"a": 1, "a": 2}]', pairs=unique)
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -231,18 +242,17 @@ def test_the_first_object_is_found_behind_lists_and_inside_of_one(text, value):
 def test_any_json_value_is_found_whole_between_prose(value, before, after):
     value = [value]
     written = json.dumps(value, ensure_ascii=False, allow_nan=True).replace("Infinity", "1e999")
-    assert find_json(f"{before}{written}{after}") == written
+    assert first_json(f"{before}{written}{after}") == json.loads(written)
 
 
 @settings(max_examples=100)
 @given(st.text(alphabet='{}[],:"\\ \n1a', max_size=30))
 def test_what_is_found_is_the_value_of_a_slow_reference(text):
     """The oracle tries every start with the standard decoder, in nesting order."""
-    found = find_json(text)
+    found = first_json(text)
     decoder = json.JSONDecoder()
     if found is not None:
-        assert isinstance(json.loads(found), dict | list)
-        assert found in text
+        assert isinstance(found, dict | list)
     else:
         # Without quotes, no start can hide in a string, and the reference must agree exactly.
         plain = text.replace('"', "")
@@ -251,7 +261,7 @@ def test_what_is_found_is_the_value_of_a_slow_reference(text):
                 decoder.raw_decode(plain, start)
             except ValueError:
                 continue
-            assert find_json(plain) is not None
+            assert first_json(plain) is not None
 
 
 @settings(max_examples=300)
@@ -276,8 +286,9 @@ def test_what_is_found_is_the_value_of_a_slow_reference(text):
 )
 def test_the_quick_way_to_a_value_gives_what_the_thorough_one_does(text):
     for begins in (_OPENING, _OBJECT):
-        quick = _plain(text, begins)
-        assert quick is None or quick == _searched(text, begins)
+        thorough = _searched(text, begins)
+        value = None if thorough is None else _DECODER.decode(thorough)
+        assert _first(text, begins, _DECODER) == value
 
 
 @pytest.mark.parametrize("piece", ['["', "[", '{"a":', "[1,", '["\\"', '[" ', "{[", '"[', "]["])
@@ -288,7 +299,7 @@ def test_no_input_takes_more_than_linear_work(piece, monkeypatch):
         _Reader, "take", lambda self, token: taken.append(len(token[0])) or take(self, token)
     )
     text = piece * 2000
-    find_json(text)
+    first_json(text)
     first_object(text)
     assert sum(taken) <= 8 * len(text)
 
