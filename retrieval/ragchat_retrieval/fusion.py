@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol, overload, runtime_checkable
-
-import numpy as np
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.ports import Hit
@@ -28,6 +26,9 @@ if TYPE_CHECKING:
 RRF_K = 60.0
 """The constant of Cormack, Clarke and Büttcher, SIGIR 2009."""
 
+_USUAL = 500
+"""Ranks whose shares are kept: most that a lane is asked for by default."""
+
 _EXACT = 1e-9
 """Weights that add up to 1 but for rounding leave nothing."""
 
@@ -36,7 +37,7 @@ class Hits(Sequence[Hit]):
     """Hits as two columns, best first; one is made a `Hit` only for who looks at it.
 
     Args:
-        ids: Passage ids.
+        ids: Passage ids, each once.
         scores: The raw lane score of each.
     """
 
@@ -48,8 +49,13 @@ class Hits(Sequence[Hit]):
 
     @classmethod
     def of(cls, hits: Sequence[Hit]) -> Hits:
-        """Returns any hits as columns."""
-        return hits if isinstance(hits, Hits) else cls(*zip(*hits, strict=True)) if hits else NONE
+        """Returns any hits as columns; a repeated id counts where it stands first."""
+        if isinstance(hits, Hits):
+            return hits
+        first: dict[str, float] = {}
+        for id_, score in hits:
+            first.setdefault(id_, score)
+        return cls(list(first), list(first.values()))
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...
@@ -68,10 +74,6 @@ class Hits(Sequence[Hit]):
     def __len__(self) -> int:
         """Returns how many there are."""
         return len(self.ids)
-
-
-NONE = Hits((), ())
-"""No hits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ class LaneResult:
         return {**self.completed, **dict(zip(hits.ids, hits.scores, strict=True))}
 
     def ranks(self) -> dict[str, int]:
-        """Returns one-based ranks by passage id; a repeated id counts where it stands first."""
-        return dict(zip(dict.fromkeys(Hits.of(self.hits).ids), count(1), strict=False))
+        """Returns one-based ranks by passage id."""
+        return dict(zip(Hits.of(self.hits).ids, count(1), strict=False))
 
 
 class Fused(NamedTuple):
@@ -137,12 +139,12 @@ class Order(Sequence[Fused]):
 
     @classmethod
     def of(cls, fused: Sequence[Fused]) -> Order:
-        """Returns any fused sequence as an order."""
+        """Returns any fused sequence as an order; a repeated id counts where it stands first."""
         if isinstance(fused, Order):
             return fused
         known = {item.passage_id: item for item in reversed(fused)}
         scores = {id_: item.score for id_, item in known.items()}
-        return cls([item.passage_id for item in fused], known.__getitem__, scores)
+        return cls(list(dict.fromkeys(i.passage_id for i in fused)), known.__getitem__, scores)
 
     @overload
     def __getitem__(self, index: int) -> Fused: ...
@@ -280,10 +282,17 @@ class RRF:
 
     def fuse(self, keyword: LaneResult | None, vector: LaneResult | None) -> Order:
         """Merges the lanes by rank."""
-        return _ordered(self._parts(keyword), self._parts(vector), {})
+        rankings = [() if lane is None else Hits.of(lane.hits).ids for lane in (keyword, vector)]
+        scores = _reciprocal(rankings, [1.0, 1.0], self.k)
 
-    def _parts(self, lane: LaneResult | None) -> dict[str, float]:
-        return {} if lane is None else _reciprocal(Hits.of(lane.hits).ids, self.k)
+        @cache
+        def parts() -> list[dict[str, float]]:
+            return [_reciprocal([ranking], [1.0], self.k) for ranking in rankings]
+
+        def fused(id_: str) -> Fused:
+            return Fused(id_, scores[id_], *(part.get(id_, 0.0) for part in parts()))
+
+        return Order(_best_first(scores), fused, scores)
 
 
 def fuse_rankings(
@@ -299,13 +308,10 @@ def fuse_rankings(
     Returns:
         Fused scores by id, best first, ties by id.
     """
-    constant = RRF(k).k
-    scores: dict[str, float] = {}
-    for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
-        for id_, part in _reciprocal(ranking, constant, weight).items():
-            scores[id_] = scores.get(id_, 0.0) + part
-    best = _best_first(scores)
-    return dict(zip(best, map(scores.__getitem__, best), strict=True))
+    distinct = [list(dict.fromkeys(ranking)) for ranking in rankings]
+    factors = [float(weight) for weight in weights or [1.0] * len(rankings)]
+    scores = _reciprocal(distinct, factors, RRF(k).k)
+    return {id_: scores[id_] for id_ in _best_first(scores)}
 
 
 def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -314,7 +320,7 @@ def fuse_wordings(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
     Reciprocal ranks, because scores of different queries are not comparable; the question itself,
     which comes first, counts double.
     """
-    return fuse_rankings(rankings, weights=[2.0] + [1.0] * (len(rankings) - 1))
+    return fuse_rankings(rankings, weights=_of_wordings(rankings))
 
 
 def fuse_orders(orders: Sequence[Order]) -> Order:
@@ -327,8 +333,12 @@ def fuse_orders(orders: Sequence[Order]) -> Order:
     def owners() -> Mapping[str, Order]:
         return {id_: order for order in reversed(orders) for id_ in order.ids}
 
-    scores = fuse_wordings([order.ids for order in orders])
-    return Order(list(scores), lambda id_: owners()[id_].fused(id_).rescored(scores[id_]), scores)
+    scores = _reciprocal([order.ids for order in orders], _of_wordings(orders), RRF_K)
+
+    def fused(id_: str) -> Fused:
+        return owners()[id_].fused(id_).rescored(scores[id_])
+
+    return Order(_best_first(scores), fused, scores)
 
 
 def fuse_candidates(
@@ -346,13 +356,32 @@ def fuse_candidates(
     return [replace(known[id_], score=score) for id_, score in scores.items()]
 
 
-def _reciprocal(ranking: Sequence[str], k: float, weight: float = 1.0) -> dict[str, float]:
-    """Returns ``weight / (k + rank)`` by id; a repeated id counts where it stands first."""
-    shares = weight / (k + np.arange(1.0, len(ranking) + 1.0))
-    parts = dict(zip(ranking, shares.tolist(), strict=True))
-    if len(parts) < len(ranking):
-        return _reciprocal(list(dict.fromkeys(ranking)), k, weight)
-    return parts
+def _of_wordings(rankings: Sequence[object]) -> list[float]:
+    """Returns the weights of a question's wordings."""
+    return [2.0] + [1.0] * (len(rankings) - 1)
+
+
+def _reciprocal(
+    rankings: Sequence[Sequence[str]], weights: Sequence[float], k: float
+) -> dict[str, float]:
+    """Adds up ``weight / (k + rank)`` by id, over rankings that hold an id once each."""
+    scores: dict[str, float] = {}
+    for ranking, weight in zip(rankings, weights, strict=True):
+        for id_, share in zip(ranking, _shares(len(ranking), k, weight), strict=False):
+            scores[id_] = scores[id_] + share if id_ in scores else share
+    return scores
+
+
+def _shares(count: int, k: float, weight: float) -> Sequence[float]:
+    """Returns ``weight / (k + rank)`` of so many ranks, or of more."""
+    if count <= _USUAL:
+        return _usual_shares(k, weight)
+    return [weight / (k + rank) for rank in range(1, count + 1)]
+
+
+@lru_cache(maxsize=16)
+def _usual_shares(k: float, weight: float) -> Sequence[float]:
+    return [weight / (k + rank) for rank in range(1, _USUAL + 1)]
 
 
 def _relative(lane: LaneResult | None, weight: float) -> dict[str, float]:

@@ -190,8 +190,29 @@ def test_a_passage_of_several_orders_has_the_parts_that_the_first_gives_it(ranki
     assert len(order) == len(expected)
 
 
+@given(st.lists(IDS, max_size=8, unique=True), st.lists(IDS, max_size=8, unique=True))
+def test_reciprocal_ranks_of_the_lanes_add_up_to_the_score(keyword, vector):
+    words, meaning = ([Hit(id_, 1.0) for id_ in ids] for ids in (keyword, vector))
+    order = RRF().fuse(LaneResult(words), LaneResult(meaning))
+    assert {item.passage_id for item in order} == {*keyword, *vector}
+    for item in order:
+        id_ = item.passage_id
+        assert item.keyword == (1 / (61 + keyword.index(id_)) if id_ in keyword else 0.0)
+        assert item.vector == (1 / (61 + vector.index(id_)) if id_ in vector else 0.0)
+        assert item.score == item.keyword + item.vector
+
+
 def test_a_repeated_id_counts_where_it_stands_first():
-    assert fuse_rankings([["a", "b", "a"]]) == {"a": 1 / 61, "b": 1 / 62}
+    assert fuse_rankings([["a", "b", "a", "c"]]) == {"a": 1 / 61, "b": 1 / 62, "c": 1 / 63}
+    hits = [Hit("a", 3), Hit("b", 2), Hit("a", 2), Hit("c", 1)]
+    order = RRF().fuse(LaneResult(hits), LaneResult(hits))
+    assert order.scores == {"a": 2 / 61, "b": 2 / 62, "c": 2 / 63}
+    assert fuse_orders([Order.of([*order, order[0]])]).ids == ["a", "b", "c"]
+
+
+def test_every_rank_of_a_long_ranking_counts():
+    ids = [f"{n:04}" for n in range(2_000)]
+    assert fuse_rankings([ids]) == {id_: 1 / (61 + n) for n, id_ in enumerate(ids)}
 
 
 @given(
