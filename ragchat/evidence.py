@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pydantic_core import to_json
+
 from ragchat.marks import mark_for
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ _MARKUP = "<>&"
 _UNSAFE = re.compile("[\u2028\u2029\ud800-\udfff]")
 _LIKE_REFERENCE = re.compile(r"as\b\W*\d", re.IGNORECASE)
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Writes JSON without blanks."""
 
 _MARK_DIGITS = 3  # one token, which every heading repeats
 
@@ -110,6 +109,14 @@ def _with_first_of_document(evidence: Sequence[Evidence]) -> Iterator[tuple[Evid
 def _label(named: str) -> str:
     """Returns a title and source that nobody can take for those of another passage."""
     return f'"{named}"' if _LIKE_REFERENCE.match(named) else named
+
+
+def _compact(entries: Sequence[object]) -> str:
+    """Writes JSON without blanks."""
+    try:
+        return to_json(entries).decode()  # a quarter of the time of the `json` module
+    except ValueError:  # a lone surrogate, which has no UTF-8 form
+        return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
 def _escaped(written: str) -> str:
