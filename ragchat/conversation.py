@@ -114,14 +114,7 @@ def message_text(message: Foreign) -> str:
 
 def render_content(message: Foreign) -> str:
     """Returns a message's content as text: media and tool calls by name, reasoning left out."""
-    said = reader(message)
-    shown = [text for kind, text in _parts(message) if text and kind != "reasoning"]
-    called = said("tool_calls")
-    listed = called and not isinstance(called, str) and isinstance(called, Sequence)
-    calls = [*called] if listed else []
-    if (legacy := said("function_call")) is not None:
-        calls.append({"function": legacy})
-    return "\n".join([*shown, *map(_tool_call, calls)]).strip()
+    return "\n".join([text for _, text in _parts(message) if text]).strip()
 
 
 def attachments(message: Foreign) -> tuple[str, ...]:
@@ -287,7 +280,10 @@ def _render(role: str, content: str) -> str:
 
 
 def _parts(message: Foreign) -> Iterable[tuple[str, str]]:
-    """Yields (kind, text) of each content part; kind is ``text``, ``media`` or ``reasoning``."""
+    """Yields (kind, text) of all that a message holds, in order; the text of reasoning is empty.
+
+    Kind is ``text``, ``media``, ``reasoning`` or ``call``.
+    """
     said = reader(message)
     content = said("content")
     if isinstance(content, str):
@@ -303,6 +299,12 @@ def _parts(message: Foreign) -> Iterable[tuple[str, str]]:
         yield "text", refusal
     if said("audio") is not None:
         yield "media", "[audio]"
+    called = said("tool_calls")
+    if called and not isinstance(called, str) and isinstance(called, Sequence):
+        for call in called:
+            yield "call", _tool_call(call)
+    if (legacy := said("function_call")) is not None:
+        yield "call", _tool_call({"function": legacy})
 
 
 def _part(part: Foreign) -> tuple[str, str]:
