@@ -6,6 +6,7 @@ changed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import mimetypes
 import re
@@ -132,12 +133,13 @@ def render_message(message: Foreign) -> str:
 
 def render_history(history: Iterable[Foreign]) -> str:
     """Returns the user and assistant turns as ``role: text``, one below the other."""
-    shown = (
-        (role, render_content(message))
-        for message in history
-        if (role := read(message, "role")) in _SPEAKERS
+    return "\n".join(
+        [
+            _render(role, content)
+            for message in history
+            if (role := read(message, "role")) in _SPEAKERS and (content := render_content(message))
+        ]
     )
-    return "\n".join(_render(role, content) for role, content in shown if content)
 
 
 def window(
@@ -170,33 +172,36 @@ def window(
         raise InvalidSetting("window", "a limit must be 0 or more")
     if max_tokens is not None and count is None:
         raise InvalidSetting("count", "a limit in tokens needs a token counter")
-    units = _units(history)
-    fixed = {i for unit in units if _is_instruction(history, unit) for i in unit}
-    movable = [unit for unit in units if not fixed.issuperset(unit)]
-    first_forced = _active_turn(history, movable) if keep_active else len(movable)
-    kept = [index for unit in movable[first_forced:] for index in unit]
+    fixed: list[int] = []
+    movable: list[list[int]] = []
+    for unit in _units(history):
+        if _is_instruction(history, unit):
+            fixed += unit
+        else:
+            movable.append(unit)
 
-    def fits(indices: Iterable[int]) -> bool:
-        chosen = sorted({*fixed, *indices})
-        if max_messages is not None and len(chosen) - len(fixed) > max_messages:
-            return False
-        if max_tokens is None or count is None:
-            return True
-        shown = "\n".join(render_message(history[index]) for index in chosen)
+    def kept(first: int) -> list[int]:
+        """Returns the positions of what is kept with the movable units from there on."""
+        return sorted(itertools.chain(fixed, *movable[first:]))
+
+    def fits(positions: Sequence[int]) -> bool:
+        few = max_messages is None or len(positions) - len(fixed) <= max_messages
+        if max_tokens is None or count is None or not few:
+            return few
+        shown = "\n".join([render_message(history[position]) for position in positions])
         return within(shown, max_tokens, count)
 
     # Most often everything fits, so that is tried first. Bisection measures the whole kept text a
     # few times only; what fits, fits with fewer messages.
-    older = movable[:first_forced]
-    low, middle, high = 0, 0, len(older)
+    low, middle = 0, 0
+    high = _active_turn(history, movable) if keep_active else len(movable)
     while low < high:
-        if fits([*kept, *(index for unit in older[middle:] for index in unit)]):
+        if fits(kept(middle)):
             high = middle
         else:
             low = middle + 1
         middle = (low + high) // 2
-    kept += [index for unit in older[low:] for index in unit]
-    return tuple(history[index] for index in sorted({*fixed, *kept}))
+    return tuple(history[position] for position in kept(low))
 
 
 async def shown_history(
@@ -215,11 +220,11 @@ def recent_history(history: Sequence[Foreign], *, max_tokens: int, count: TokenC
         max_tokens: Most tokens of the whole.
         count: Counts them.
     """
-    spoken = [message for message in history if read(message, "role") in _SPEAKERS]
-    whole = clean_query(render_history(spoken))
+    whole = clean_query(render_history(history))
     if within(whole, max_tokens, count):  # most often
         return whole
     # A last answer that is too long by itself would hide the questions before it.
+    spoken = [message for message in history if read(message, "role") in _SPEAKERS]
     asked = [message for message in spoken if read(message, "role") == "user"]
     for messages in (spoken, asked):
         kept = window(messages, max_tokens=max_tokens, count=count, keep_active=False)
