@@ -156,7 +156,7 @@ async def revise(
     revisions = await asyncio.to_thread(_bare, documents, pieces, splitter.name, analyzer)
     too_long: list[str] = []
     if embedder is not None:
-        texts, owners, too_long = await asyncio.to_thread(_embeddable, documents, pieces, embedder)
+        texts, owners, too_long = await asyncio.to_thread(_embeddable, revisions, embedder)
         rows = await embed_texts(texts, owners, embedder, on_progress=_scaled(on_progress))
         revisions = await asyncio.to_thread(_with_vectors, revisions, rows)
     on_progress(_SPLIT_SHARE + _EMBED_SHARE)
@@ -240,13 +240,13 @@ def _bare(
 
 
 def _embeddable(
-    documents: Sequence[Document], pieces: Sequence[Sequence[Passage]], embedder: Embedder
+    revisions: Sequence[Revision], embedder: Embedder
 ) -> tuple[list[str], list[str], list[str]]:
     """Returns the texts to embed, their documents, and those of texts that the window cuts."""
-    for document, passages in zip(documents, pieces, strict=True):
-        check_passages(document, passages)  # as a store will, before a model is paid for it
-    texts = [indexed_text(passage) for passages in pieces for passage in passages]
-    owners = [d.id for d, passages in zip(documents, pieces, strict=True) for _ in passages]
+    for revision in revisions:  # as a store will, before a model is paid for it
+        check_passages(revision.document, revision.passages)
+    texts = [indexed_text(passage) for revision in revisions for passage in revision.passages]
+    owners = [revision.document.id for revision in revisions for _ in revision.passages]
     window: int | None = getattr(embedder, "max_tokens", None)
     count: Callable[[str], int] | None = getattr(embedder, "count_tokens", None)
     if window is None or count is None:

@@ -567,6 +567,35 @@ async def test_given_vectors_come_in_by_revisions():
             )
 
 
+async def test_given_vectors_come_in_with_passages_of_text_alone():
+    """What names no document is its revision's, inside the same scope and with its source."""
+    index = HybridIndex(embedder=HashingEmbedder(2), fusion=Weighted(0.0))
+    document = Document("d", "x y", source="d.txt", metadata={"tenant": "a"})
+    await index.replace(Revision(document, [Passage("x"), Passage("y")], [[1, 0], [0, 1]]))
+    found = await index.search("x", scope={"tenant": "a"})
+    assert {(c.passage.text, c.passage.ordinal) for c in found} == {("x", 0), ("y", 1)}
+    assert {c.passage.source for c in found} == {"d.txt"}
+
+
+async def test_what_a_splitter_left_out_is_embedded_as_it_is_indexed():
+    class Splitter:
+        name = "bare"
+
+        def split(self, document):
+            return [Passage(text) for text in document.text.split()]
+
+    class Recording(HashingEmbedder):
+        async def embed(self, texts, kind="query"):
+            embedded.extend(texts)
+            return await super().embed(texts, kind)
+
+    embedded = []
+    index = HybridIndex(embedder=Recording(8), splitter=Splitter())
+    await index.ingest(Document("d", "x y", title="T"))
+    assert embedded == ["T\nx", "T\ny"]
+    assert len(await index.search("t")) == 2
+
+
 async def test_a_search_on_its_own_does_not_skip_a_broken_vector_lane():
     index = await filled(Document("a", "tea"), embedder=Broken(16))
     with pytest.raises(EmbeddingError) as caught:

@@ -451,9 +451,26 @@ def test_a_revision_keeps_its_own_read_only_float32_vectors():
     given_vectors[:] = 7
     assert revision.vectors.dtype == np.float32
     assert revision.vectors.tolist() == [[1, 0], [0, 1]]
-    assert revision.passages == (Passage("x"),)
     with pytest.raises(ValueError, match="read-only"):
         revision.vectors[0, 0] = 1
+
+
+def test_a_passage_that_names_no_document_becomes_one_of_its_revisions():
+    """`Passage(text=…)` alone is valid: its labels, metadata and place are its document's."""
+    document = Document("d", "x\ny", title="T", source="d.txt", metadata={"tenant": "a"})
+    own = Passage("y", id="mine", title="", metadata={"page": 3})
+    first, second = Revision(document, [Passage("x"), own]).passages
+    assert first.id == passage_id("d", 0, "x")
+    assert (first.document_id, first.title, first.source) == ("d", "T", "d.txt")
+    assert first.metadata == {"tenant": "a"}
+    assert first.digest == second.digest == document.digest
+    assert (second.id, second.ordinal, second.title) == ("mine", 1, "")
+    assert second.metadata == {"page": 3}
+
+
+def test_a_passage_of_another_document_stays_one():
+    (passage,) = Revision(Document("d", "x", title="T"), (Passage("x", document_id="e"),)).passages
+    assert passage == Passage("x", document_id="e")
 
 
 @pytest.mark.parametrize("top_k", ["5", 2.5, True])

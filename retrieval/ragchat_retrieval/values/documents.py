@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence  # noqa: TC003 - types of fields can be looked up
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -253,11 +253,13 @@ def passage_id(document_id: str, ordinal: int, text: str) -> str:
     return f"{document_id}#{ordinal}-{digest[:16]}" if document_id else digest[:32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Revision:
     """A document with everything a store keeps of it: the unit of an atomic replace.
 
     `HybridIndex` makes these; `index.replace` accepts them with `terms` left out and fills them in.
+    A passage that names no document becomes one of this document: it takes its place for an ordinal
+    and the document's title, source, metadata and digest, as far as it has none.
 
     Raises:
         InvalidVector: The vectors are no matrix of numbers.
@@ -270,18 +272,37 @@ class Revision:
     vectors: NDArray[np.float32] | None = None
     """float32 [passages, dimension], rows L2-normalised; None for keyword-only."""
 
-    terms: Sequence[Mapping[str, int]] | None = None
+    terms: Sequence[Mapping[str, int]] | None = field(default=None, kw_only=True)
     """Analysed terms of each passage with their counts."""
 
-    fingerprint: str = ""
+    fingerprint: str = field(default="", kw_only=True)
     """Hash of text, labels, metadata and splitter: equal means nothing changed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "passages", tuple(self.passages))
+        passages = tuple(self.passages)
+        if not all(passage.document_id for passage in passages):
+            placed = enumerate(passages)
+            passages = tuple(p if p.document_id else _of(self.document, p, n) for n, p in placed)
+        object.__setattr__(self, "passages", passages)
         if self.vectors is not None and not _is_frozen(self.vectors):
             vectors = _matrix_of(self.vectors, self.document.id)
             vectors.setflags(write=False)
             object.__setattr__(self, "vectors", vectors)
+
+
+def _of(document: Document, passage: Passage, place: int) -> Passage:
+    """Returns a passage that names no document as one of this document."""
+    derived = passage.id == passage_id("", passage.ordinal, passage.text)
+    return replace(
+        passage,
+        id="" if derived else passage.id,
+        document_id=document.id,
+        title=document.title if passage.title is None else passage.title,
+        source=document.source if passage.source is None else passage.source,
+        metadata=passage.metadata or document.metadata,
+        ordinal=passage.ordinal or place,
+        digest=passage.digest or document.digest,
+    )
 
 
 def _matrix_of(given: object, document_id: str) -> NDArray[np.float32]:
