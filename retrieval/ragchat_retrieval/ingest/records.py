@@ -60,8 +60,8 @@ async def records(
         decode: Sync, called in a worker thread. Returns a `Document`, None for a record that is
             none, or an iterable of documents, such as a generator. An exception among them reports
             a part that is none; one that is raised ends its record.
-        sink: Writes a batch, such as ``index.ingest``. Returns an `IngestReport`, or None, which
-            counts the documents. Async or sync.
+        sink: Writes a batch, a list of documents. Returns an `IngestReport`, or None, which counts
+            the documents. Async or sync.
         label: Names a record in an error; None numbers them from 1, as in ``record 1``.
         batch: Most documents of a batch.
         batch_characters: A batch with this many characters of text is full.
