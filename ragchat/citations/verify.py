@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 async def verify(
-    text: str,
+    text: str | None,
     citations: Citations | Mapping[int, Passage],
     *,
     embedder: Embedder | None = None,
@@ -50,7 +50,7 @@ async def verify(
     a true statement from a false one in the same words. Any text is accepted.
 
     Args:
-        text: The answer.
+        text: The answer. None, which a message of tool calls has for its content, claims nothing.
         citations: The passages that the prompt presented, by number: ``retrieval.citations``.
         embedder: Adds meaning. All claims and sentences go to it in one call.
         model: Adds a verdict on every claim that cites known passages, by a chat model; a
@@ -70,6 +70,7 @@ async def verify(
         InvalidSetting: `on_error` is another word.
     """
     run = run_afterwards(on_error)
+    text = text or ""
     presented = citations if isinstance(citations, Citations) else Citations(citations)
     # Large answers and passages must not hold up the loop.
     claims, evidence = await asyncio.to_thread(_read, text, presented, analyzer)

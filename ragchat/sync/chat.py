@@ -351,7 +351,7 @@ class VerifyOptions(TypedDict, total=False):
 
 
 def verify(
-    text: str, citations: Citations | Mapping[int, Passage], **options: Unpack[VerifyOptions]
+    text: str | None, citations: Citations | Mapping[int, Passage], **options: Unpack[VerifyOptions]
 ) -> Verification:
     """As `ragchat.verify`."""
     return run(verify_async(text, citations, **options))

@@ -125,6 +125,11 @@ async def test_all_claims_and_sentences_go_to_the_embedder_in_one_call():
     assert [claim.status for claim in checked.claims] == ["supported", "unsupported"]
 
 
+async def test_a_message_without_content_claims_nothing():
+    """None is the content of a refusal and of tool calls; `find` and `annotate` take it as well."""
+    assert await verify(None, CITATIONS, embedder=HashingEmbedder()) == await verify("", CITATIONS)
+
+
 async def test_nothing_is_embedded_without_claims_or_passages():
     embedder = CountingEmbedder()
     assert (await verify("Hello!", CITATIONS, embedder=embedder)).claims == ()
