@@ -9,13 +9,28 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from ragchat_retrieval.filters import Op
 
 MOST_PASSAGES = 50
 
 _Name = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
+
+
+def _whole(value: object) -> object:
+    """Returns 5 for 5.0, which is an integer in JSON Schema, and anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST_PASSAGES)]
 _Value = str | int | float | bool | None
 
 
@@ -39,7 +54,7 @@ class Search(Arguments):
     """Arguments of ``rag_search``."""
 
     query: _Name
-    top_k: Annotated[int, Field(ge=1, le=MOST_PASSAGES)] | None = None
+    top_k: _Count | None = None
     hybrid_weight: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     filter: list[dict[str, Any]] | dict[str, _Value] | None = None
     """As `ragchat_retrieval.filters.Filter.of` takes it, which checks what is in it."""

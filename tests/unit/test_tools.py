@@ -152,6 +152,18 @@ async def test_what_may_be_left_out_may_be_null_or_left_out(index):
     assert "deleted" in await said(tools, "rag_delete", corpus="go", file_id=None)
 
 
+@pytest.mark.parametrize("written", ["2", "2.0", "2e0"])
+async def test_a_whole_number_may_be_written_as_a_fraction(index, written):
+    """An integer of a JSON Schema is any number without a fractional part."""
+    tools = RagTools(index)
+    for n in range(3):
+        await store(tools, f"f{n}", f"Number {n} of the apples.")
+    asked = f'{{"corpus": "go", "query": "apples", "top_k": {written}}}'
+    for arguments in (asked, json.loads(asked)):
+        result = await tools.run("rag_search", arguments)
+        assert list(result.citations) == [1, 2]
+
+
 @pytest.mark.parametrize(
     "given", [{"source": "b.md"}, [{"key": "source", "op": "in", "value": ["b.md", "c.md"]}]]
 )
@@ -303,6 +315,8 @@ def test_settings_that_cannot_work_are_refused_at_construction(index, setting, e
         ("rag_search", '{"corpus": "go", "query": "q", "top_k": 0}', "InvalidArguments"),
         ("rag_search", '{"corpus": "go", "query": "q", "top_k": "3"}', "InvalidArguments"),
         ("rag_search", '{"corpus": "go", "query": "q", "top_k": true}', "InvalidArguments"),
+        ("rag_search", '{"corpus": "go", "query": "q", "top_k": 2.5}', "InvalidArguments"),
+        ("rag_search", '{"corpus": "go", "query": "q", "top_k": 1e999}', "InvalidArguments"),
         ("rag_search", '{"corpus": "go", "query": "q", "hybrid_weight": 2}', "InvalidArguments"),
         ("rag_search", '{"corpus": "go", "query": "q", "scope": null}', "InvalidArguments"),
         ("rag_search", '{"corpus": "go", "query": "q", "filter": "SECRET"}', "InvalidArguments"),
