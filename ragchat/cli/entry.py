@@ -5,12 +5,20 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
+from time import monotonic
 from typing import NoReturn
 
 from ragchat_retrieval.errors import MissingExtra
 
 NEEDED = frozenset({"typer", "rich"})
 """What the extra ``cli`` brings and every command needs."""
+
+WORKERS = "ragchat-worker"
+"""How the names of a command's worker threads begin."""
+
+_PATIENCE = 1.0
+"""Seconds that a thread gets whose work nobody waits for any more."""
 
 
 def main() -> None:
@@ -34,11 +42,28 @@ def main() -> None:
     except OSError as error:  # of the very first words, such as those of --version
         _give_up(error)
     except SystemExit as end:
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            _give_up(error, told=bool(end.code))
-        raise
+        _end(end)
+
+
+def _end(end: SystemExit) -> NoReturn:
+    """Ends once all is written; a thread that is at what was given up is left behind."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _give_up(error, told=bool(end.code))
+    if _works_on():
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else bool(end.code))
+    raise end
+
+
+def _works_on() -> bool:
+    """Says whether a thread is still at what was given up; the interpreter would wait for it."""
+    until = monotonic() + _PATIENCE
+    workers = [each for each in threading.enumerate() if each.name.startswith(WORKERS)]
+    for worker in workers:
+        worker.join(max(0.0, until - monotonic()))
+    return any(worker.is_alive() for worker in workers)
 
 
 def _give_up(error: OSError, *, told: bool = False) -> NoReturn:

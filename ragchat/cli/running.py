@@ -7,12 +7,14 @@ import logging
 import os
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ragchat.cli.entry import WORKERS
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
@@ -29,6 +31,21 @@ _PASSWORD = re.compile(r"(?<=://)([^:/]*):[^/]*(?=@)|(?<=password=)[^&#]+", re.I
 
 class CommandFailed(RagchatError):
     """A command cannot do what it was asked; the message says what would help."""
+
+
+class _Workers(ThreadPoolExecutor):
+    """The loop's worker threads; one that nobody waits for any more does not hold up its end.
+
+    A thread that reads a large file cannot be interrupted, and so goes on when a command was.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix=WORKERS)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as above it
+        """Takes no more work."""
+        del wait
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
 
 
 class _Notes(logging.Handler):
@@ -51,7 +68,12 @@ def run(work: Coroutine[Any, Any, None], face: Face) -> None:
             of ours, of a file, or of the chat model's client.
     """
     with noted(face), told(face):
-        asyncio.run(work)
+        asyncio.run(_worked(work))
+
+
+async def _worked(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.get_running_loop().set_default_executor(_Workers())
+    await work
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import math
@@ -117,6 +118,7 @@ async def _serve(
         raise MissingExtra("server", "the server") from None
     # It warns of every form that it cannot read; whoever sent it is told.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_stop)
     ring = None if keys is None else KeyFile(keys)
     settings = ServerSettings(
         model=model,
@@ -156,15 +158,26 @@ async def _running(server: uvicorn.Server, listener: socket.socket) -> None:
 
     Its own way with signals would raise them again at the end, before the index is closed.
     """
+
+    def stop(*_: object) -> None:
+        server.force_exit, server.should_exit = server.should_exit, True
+
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     server.capture_signals = _uncaptured  # type: ignore[method-assign]
     for each in before:
-        signal.signal(each, server.handle_exit)
+        signal.signal(each, stop)
     try:
         await server.serve(sockets=[listener])
+        if server.force_exit:
+            await server.lifespan.shutdown()
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _is_no_stop(record: logging.LogRecord) -> bool:
+    """Says whether a record tells anything but that an answer was cancelled at the end."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 @contextmanager

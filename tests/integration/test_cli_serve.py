@@ -32,8 +32,8 @@ def started(tmp_path, child_env):
     """Starts ``ragchat serve`` in a process; gives it and its address."""
     running = []
 
-    def start(*arguments, **settings):
-        command = [sys.executable, "-m", "ragchat.cli", "serve", "--port", "0", *arguments]
+    def start(*arguments, program=("-m", "ragchat.cli"), **settings):
+        command = [sys.executable, *program, "serve", "--port", "0", *arguments]
         env = {**child_env, "RAGCHAT_EMBEDDING_PROVIDER": "none", **settings}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, encoding="utf-8"
@@ -63,6 +63,74 @@ def test_it_serves_until_a_signal_and_ends_in_order(started, sent):
     rest = process.stderr.read()
     assert "Traceback" not in rest
     assert "documents/a" not in rest
+
+
+STUCK = """
+import sys, threading
+from ragchat.cli import main
+from ragchat_retrieval.ingest.reading import FileReader
+
+def documents(self, file):
+    print("reading", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+FileReader.documents = documents
+main()
+"""
+"""The command line, with a file that takes for ever to be read."""
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_whatever_is_being_read(started, tmp_path, second):
+    """A thread that reads a file of minutes cannot be stopped, and holds up nobody."""
+    (tmp_path / "tmp").mkdir()
+    process, url = started(program=("-c", STUCK), TMPDIR=str(tmp_path / "tmp"))
+    host, port = url.removeprefix("http://").split(":")
+    body = (
+        b'--b\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+        b"Tea is at four.\r\n--b--\r\n"
+    )
+    head = (
+        f"POST /v1/documents HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n"
+        "content-type: multipart/form-data; boundary=b\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port))) as upload:
+        upload.sendall(head.encode() + body)
+        while process.stderr.readline() != "reading\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        while _listens(host, int(port)):  # until the first signal has arrived
+            assert process.poll() is None
+        process.send_signal(second)
+        assert process.wait(20) == 0
+    assert "Traceback" not in process.stderr.read()
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def _listens(host, port):
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_command_that_is_interrupted_waits_for_no_file(child_env, tmp_path):
+    (tmp_path / "tea.txt").write_text("Tea is at four.", "utf-8")
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK, "ingest", "tea.txt"],
+        cwd=tmp_path,
+        env={**child_env, "RAGCHAT_EMBEDDING_PROVIDER": "none"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            while process.stderr.readline() != "reading\n":
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
 
 
 def test_an_empty_corpus_is_served_and_said_to_be_empty(started, shell, tmp_path):
