@@ -135,6 +135,17 @@ def test_a_stopped_answer_keeps_its_text_and_stops_the_server(visit, site):
     answer.get_by_text("and the rest.").wait_for()
 
 
+def test_a_stopped_answer_is_said_as_far_as_it_was_read(visit, site):
+    page = visit()
+    ask(page, "Please wait")
+    answer = page.locator("ragchat-answer")
+    answer.get_by_text("The first words").wait_for()
+    page.click("#stop")
+    answer.get_by_text("You stopped this answer.").wait_for()
+    answered(page, LEAVE)
+    assert [message["role"] for message in site.requests[1]] == ["user", "assistant", "user"]
+
+
 def test_an_upstream_error_says_what_and_can_be_tried_again(visit, site):
     site.failures = 1
     page = visit()
@@ -154,6 +165,15 @@ def test_what_was_said_before_an_error_stays(visit):
     answer = page.locator("ragchat-answer")
     answer.get_by_role("alert").wait_for()
     assert answer.locator(".answer").text_content().strip() == "Half of an ans"
+
+
+def test_an_answer_that_broke_off_is_no_part_of_the_conversation(visit, site):
+    """The model would take half a sentence for what it had said."""
+    page = visit()
+    ask(page, "Say half of it")
+    page.locator("ragchat-answer").get_by_role("alert").wait_for()
+    answered(page, LEAVE)
+    assert site.requests[1] == [{"role": "user", "content": LEAVE}]
 
 
 def test_offline_is_told_and_asking_again_works(visit):

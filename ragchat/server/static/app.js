@@ -79,9 +79,9 @@ function banner(words) {
   $("banner").textContent = words ?? "";
 }
 
-/** What was said so far, and a new question. Turns without an answer are left out. */
+/** What was said so far, and a new question. Turns without an answer, or a broken one, are left out. */
 function messagesFor(question, before) {
-  const said = before.filter(({ answer }) => answer.state.text);
+  const said = before.filter(({ answer: { state } }) => state.text && !["failed", "cut"].includes(state.status));
   return [
     ...said.flatMap(({ question: asked, answer }) => [
       { role: "user", content: asked },
