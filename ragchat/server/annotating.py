@@ -66,8 +66,9 @@ class Annotator:
     """Reads the chunks of a stream and returns them with annotations on a choice's last one.
 
     All other chunks stay as they are, byte for byte, but for annotations of the provider's own,
-    which wait for ours: clients cannot join two lists. The first of those last chunks has the field
-    ``ragchat`` too.
+    which wait for ours: clients cannot join two lists. Since they may come late, a choice's last
+    chunk waits for the end of the stream, unless the choice goes on, as it does where the provider
+    runs tools itself. The first of those last chunks has the field ``ragchat`` too.
 
     Args:
         retrieval: What the answer may cite.
@@ -76,6 +77,8 @@ class Annotator:
     def __init__(self, retrieval: Retrieval) -> None:
         self._retrieval = retrieval
         self._choices: dict[int, _Choice] = {}
+        self._held: list[tuple[bytes, dict[str, Any] | None]] = []
+        """A last chunk, and what came behind it: as it came, and as it is read if it changes."""
         self._told = False
         self._ended = False
         self._head: dict[str, Any] = {}
@@ -87,53 +90,66 @@ class Annotator:
 
     def feed(self, batch: Batch) -> Batch:
         """Takes the next chunks; the stream's own end is no chunk."""
-        self._ended = self._ended or END in batch
-        return [self._chunk(data) for data in batch if data != END]
+        passed: Batch = []
+        for data in batch:
+            if data == END:
+                self._ended = True
+                passed += self._released()
+            else:
+                passed += self._chunk(data)
+        return passed
 
     def finish(self) -> Batch:
         """Ends the stream: annotations of choices that ended without a last chunk."""
+        passed = self._released()
         left = [(n, choice.finish()) for n, choice in self._choices.items() if not choice.ended]
         chunks = [
             {**self._head, "choices": [_bare(number, annotations)]}
             for number, annotations in left
             if annotations
         ]
-        return [json_bytes(chunk) for chunk in chunks]
+        return passed + [json_bytes(chunk) for chunk in chunks]
 
-    def _chunk(self, data: bytes) -> bytes:
+    def _chunk(self, data: bytes) -> Batch:
         chunk = _read(data)
         if not isinstance(chunk, dict):
-            return data
-        changed = [self._choice(*each) for each in _choices(chunk)]
+            return [data]
         if not self._head:
             names = ("id", "object", "created", "model")
             self._head = {name: chunk[name] for name in names if name in chunk}
-        if not any(changed):
-            return data
-        if not self._told and any(choice.ended for choice in self._choices.values()):
-            self._told = True
-            chunk["ragchat"] = about(self._retrieval)
-        return json_bytes(chunk)
+        choices = [(self._known(number), choice) for number, choice in _choices(chunk)]
+        taken = [known.read(choice) for known, choice in choices]
+        passed: Batch = []
+        if self._held and any(known.last and _says(choice) for known, choice in choices):
+            for known, _ in choices:
+                known.last = None
+            passed = self._released()
+        lasts = [each for each in choices if each[1].get("finish_reason")]
+        for known, choice in lasts:
+            known.last = choice
+        changed = bool(lasts) or any(taken)
+        if (lasts or self._held) and all(known.ended for known, _ in choices):
+            self._held.append((data, chunk if changed else None))
+            return passed
+        for known, _ in lasts:  # beside a choice that goes on
+            known.close()
+        return [*passed, json_bytes(chunk) if changed else data]
 
-    def _choice(self, number: int, choice: dict[str, Any]) -> bool:
-        """Reads a choice; says whether it was changed, as in its last chunk."""
-        known = self._choices.get(number)
-        if known is None:
-            known = self._choices[number] = _Choice(self._retrieval.citations)
-        delta = choice.get("delta")
-        if isinstance(delta, dict) and (text := text_of(delta.get("content"))):
-            known.feed(text)
-        if known.ended:
-            return False
-        taken = isinstance(delta, dict) and known.take(delta)
-        if choice.get("finish_reason") is None:
-            return taken
-        annotations = known.finish()
-        if annotations:
-            if not isinstance(delta, dict):
-                choice["delta"] = delta = {}
-            delta["annotations"] = annotations
-        return True
+    def _known(self, number: int) -> _Choice:
+        if number not in self._choices:
+            self._choices[number] = _Choice(self._retrieval.citations)
+        return self._choices[number]
+
+    def _released(self) -> Batch:
+        """Returns what was held back, with annotations on last chunks that are last indeed."""
+        held, self._held = self._held, []
+        for choice in self._choices.values():
+            choice.close()
+        for _, last in held[:1]:
+            if last is not None and not self._told:
+                self._told = True
+                last["ragchat"] = about(self._retrieval)
+        return [data if chunk is None else json_bytes(chunk) for data, chunk in held]
 
 
 class _Choice:
@@ -151,15 +167,41 @@ class _Choice:
         self._waiting: list[str] = []
         self._size = 0
         self._halves = Halves()
-        self.ended = False
+        self._closed = False
+        self.last: dict[str, Any] | None = None
+        """What its last chunk says of it, if that has come."""
 
-    def feed(self, text: str) -> None:
+    @property
+    def ended(self) -> bool:
+        return self._closed or self.last is not None
+
+    def read(self, choice: dict[str, Any]) -> bool:
+        """Reads what a chunk says of it; says whether annotations were taken out."""
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            return False
+        if text := text_of(delta.get("content")):
+            self._feed(text)
+        return self._take(delta)
+
+    def close(self) -> None:
+        """Writes all annotations into its last chunk, if that has come."""
+        if self.last is None:
+            return
+        delta, annotations = self.last.get("delta"), self.finish()
+        if annotations:
+            if not isinstance(delta, dict):
+                self.last["delta"] = delta = {}
+            delta["annotations"] = annotations
+        self.last = None
+
+    def _feed(self, text: str) -> None:
         self._waiting.append(self._halves.joined("content", text))
         self._size += len(text)
         if self._size >= _AT_ONCE:
             self._look()
 
-    def take(self, delta: dict[str, Any]) -> bool:
+    def _take(self, delta: dict[str, Any]) -> bool:
         """Takes the provider's own annotations out of a delta; says whether there were any."""
         given = delta.get("annotations")
         if not isinstance(given, list) or not given:
@@ -169,7 +211,7 @@ class _Choice:
 
     def finish(self) -> list[Any]:
         """Returns all annotations, the provider's first."""
-        self.ended = True
+        self._closed = True
         self._waiting += [half for _, half in self._halves.left()]
         self._look()
         self._found += self._presented.annotations(self._stream.finish().citations)
@@ -207,6 +249,12 @@ def _add(holder: dict[str, Any], annotations: list[Annotation]) -> None:
     """Adds annotations behind those that the provider made."""
     given = holder.get("annotations")
     holder["annotations"] = [*(given if isinstance(given, list) else ()), *annotations]
+
+
+def _says(choice: dict[str, Any]) -> bool:
+    """Says whether there is anything in a choice of a chunk besides its end and its role."""
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(delta[name] for name in delta if name != "role")
 
 
 def _bare(number: int, annotations: list[Any]) -> dict[str, Any]:
