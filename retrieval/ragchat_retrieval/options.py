@@ -67,7 +67,7 @@ class SearchOptions:
 
     candidates: int | None = None
     """Per lane: None is max(100, 10 · top_k), at most 500 or top_k; 0 or less lets the store
-    choose."""
+    choose. A foreign retriever is asked for as many if a stage after it chooses from them."""
 
     filter: Filter = field(default_factory=Filter)
     """Narrows both lanes from inside; ANDed with the query's own."""
@@ -187,6 +187,14 @@ class SearchOptions:
         if top_k is None or self.diversifies or self.neighbours:
             return None
         return top_k if self.rerank is None else self.rerank.depth_of(top_k)
+
+    def asked_of(self, top_k: int | None) -> int | None:
+        """Returns how many a foreign retriever is asked for; None leaves it to the retriever."""
+        depth = self.depth_of(top_k)
+        if self.candidates is None and (depth is not None or top_k is None):
+            return depth
+        limit = self.lane_limit_of(top_k)
+        return None if limit == UNLIMITED else limit
 
     @property
     def diversifies(self) -> bool:

@@ -57,7 +57,7 @@ class RetrievalPipeline:
         expander: ``(Query) -> Sequence[Query]``, other wordings to search beside the original. It
             is not asked when the query brings variants of its own.
         **options: As for `HybridIndex.search`. Over a foreign retriever those that only an index
-            can honour (`candidates`, `fusion`, `min_similarity`, `neighbours`) are refused.
+            can honour (`fusion`, `min_similarity`, `neighbours`) are refused.
 
     Raises:
         InvalidSetting: An option is out of range or does not fit the source.
@@ -82,7 +82,7 @@ class RetrievalPipeline:
         self._options = SearchOptions.of(**options)
         if not isinstance(source, HybridIndex):
             defaults = SearchOptions()
-            for name in ("candidates", "fusion", "min_similarity", "neighbours"):
+            for name in ("fusion", "min_similarity", "neighbours"):
                 if getattr(self._options, name) != getattr(defaults, name):
                     raise InvalidSetting(name, "only an index can honour this option")
 
@@ -213,7 +213,9 @@ class RetrievalPipeline:
         ask: Callable[[Query], object] = source
 
         async def one(query: Query) -> list[Candidate]:
-            result = await call_stage(ask, for_foreign(source, query))
+            most = self._options.asked_of(query.top_k)
+            asked = query if most == query.top_k else replace(query, top_k=most)
+            result = await call_stage(ask, for_foreign(source, asked))
             for degradation in degraded_of(result):
                 run.record.degrade(degradation.stage, degradation.reason)
             return candidates_of(result, query)

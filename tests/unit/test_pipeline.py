@@ -307,6 +307,37 @@ def test_a_fusion_by_name_is_refused_before_anything_is_searched():
         HybridIndex().retriever(fusion="rrf")
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, 3),
+        ({"expander": lambda q: [q.with_text("other")]}, 3),
+        ({"rerank": lambda q, pool: [0.5] * len(pool)}, 100),
+        ({"rerank": Rerank(lambda q, pool: [0.5] * len(pool), pool=7)}, 7),
+        ({"per_document": 1}, 100),
+        ({"per_document": 1, "top_k": 400}, 500),
+        ({"per_document": 1, "top_k": None}, None),
+        ({"candidates": 20}, 20),
+        ({"candidates": 20, "top_k": None}, 20),
+        ({"candidates": 0}, None),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+async def test_a_retriever_is_asked_for_what_the_stages_after_it_choose_from(options, asked):
+    """Rerank and diversify come before the cut, whoever found the candidates."""
+    seen = []
+
+    async def retrieve(query):
+        seen.append(query.top_k)
+        return found(*map(str, range(query.top_k or 30)))
+
+    options = {"top_k": 3} | options
+    result = await RetrievalPipeline(retrieve, **options)("q")
+    assert set(seen) == {asked}
+    assert result.queries[0].top_k == options["top_k"]
+    assert len(result) <= (options["top_k"] or 30)
+
+
 def test_options_that_only_an_index_can_honour_are_refused_elsewhere():
     with pytest.raises(InvalidSetting, match="min_similarity"):
         RetrievalPipeline(lambda q: [], min_similarity=0.5)
