@@ -262,8 +262,11 @@ class HybridIndex(Adopting):
             A result per question. If any fails, nothing is returned.
 
         Raises:
+            InvalidSetting: `queries` is one string.
             Exception: As for `search`.
         """
+        if isinstance(queries, str):
+            raise InvalidSetting("queries", "must be a sequence of questions, not one string")
         base = SearchOptions.of(**options)
         run = started(base.policy)
         asked = [base.asked(query) for query in queries]

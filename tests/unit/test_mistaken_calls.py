@@ -59,6 +59,14 @@ async def test_whatever_needs_the_async_index_says_where_the_blocking_one_keeps_
             await use()
 
 
+async def test_one_question_in_the_place_of_several_is_not_read_letter_by_letter():
+    index = ragchat.in_memory()
+    with pytest.raises(InvalidSetting, match=r"^queries: must be a sequence of .*, not one"):
+        await index.search_batch("leave")
+    with pytest.raises(InvalidSetting, match=r"^queries: "):
+        sync.HybridIndex(index).search_batch("leave")
+
+
 async def test_a_list_of_messages_in_the_place_of_a_request_is_told_its_name():
     preparer = ragchat.Preparer(ragchat.in_memory().retriever())
     with pytest.raises(ragchat.InvalidRequest, match=r"messages=\[…\]"):
