@@ -1,4 +1,4 @@
-"""The JSON forms of what a search found: for whatever prints or serves it."""
+"""The JSON forms of what a search found, and JSON text: for whatever prints or serves it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.trace import Degradation
     from ragchat_retrieval.values import Candidate, Lines, Passage, Query, Span
+
+
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""What JSON may hold as it is, and what readers such as `str.splitlines` break lines at."""
+
+
+def unbroken(written: str) -> str:
+    """Returns JSON text in which nothing but its own line feeds ends a line."""
+    for character, escaped in _BREAKS.items():
+        written = written.replace(character, escaped)
+    return written
 
 
 def range_record(pair: Span | Lines | None) -> dict[str, int] | None:

@@ -18,6 +18,7 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ragchat.forms import unbroken
 from ragchat_retrieval.text import is_storable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _iso(value: object) -> str:
 def _json(value: Mapping[str, object], *, indent: int | None) -> str:
     encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
     if encoding.startswith("utf"):
-        text = json.dumps(value, ensure_ascii=False, indent=indent, default=_iso)
+        text = unbroken(json.dumps(value, ensure_ascii=False, indent=indent, default=_iso))
         if is_storable(text):
             return text
     return json.dumps(value, indent=indent, default=_iso)  # also half a surrogate pair

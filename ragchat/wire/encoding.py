@@ -7,6 +7,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
+from ragchat.forms import unbroken
 from ragchat.wire.failures import failure_of, place_of
 from ragchat.wire.rounds import Rounds
 
@@ -108,8 +109,8 @@ def server_sent(data: object, *, name: str = "") -> bytes:
 
 
 def json_bytes(data: object) -> bytes:
-    """Returns compact JSON in UTF-8; text that UTF-8 cannot hold, half a surrogate, is escaped."""
+    """Returns compact JSON on one line of UTF-8; what UTF-8 cannot hold is escaped."""
     try:
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+        return unbroken(json.dumps(data, ensure_ascii=False, separators=(",", ":"))).encode()
     except UnicodeEncodeError:
         return json.dumps(data, separators=(",", ":")).encode()

@@ -118,6 +118,14 @@ def test_json_gives_one_line_an_answer(piped):
     assert all(row["sources"] for row in rows)
 
 
+def test_json_is_one_line_to_readers_that_know_more_line_breaks_too(piped):
+    """Python's `str.splitlines` breaks lines at separators that JSON may hold as they are."""
+    question = "Which coffee\u2028grinder\x85is the quietest?"
+    done = piped(f"{question}\n", "--json")
+    (row,) = (json.loads(line) for line in done.stdout.decode().splitlines())
+    assert row["question"] == question
+
+
 def test_json_gives_one_line_a_failure_too(piped, model):
     server, env = model
     server.script(Failure(400, "no"))

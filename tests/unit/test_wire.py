@@ -232,6 +232,15 @@ def test_any_text_arrives_as_it_is(text):
     assert data["text"] == text
 
 
+@pytest.mark.parametrize("encoder", [EventEncoder(), ChunkEncoder("m"), UIMessageEncoder()])
+def test_readers_that_break_lines_at_every_separator_of_unicode_read_the_same(encoder):
+    """Python's `str.splitlines` does, and with it ``iter_lines`` of its HTTP clients."""
+    body = b"".join(encoder.feed(TextDelta(0, "a\u2028b\u2029c\x85d"))).decode()
+    assert body.splitlines() == body.split("\n")[:-1]
+    written = json.dumps([data for _, data in parsed(body.encode())], ensure_ascii=False)
+    assert '"a\u2028b\u2029c\x85d"' in written
+
+
 # Chunks.
 
 
