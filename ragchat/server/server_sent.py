@@ -10,9 +10,6 @@ from typing import Final
 END: Final = b"[DONE]"
 """The data of a stream's last event."""
 
-HEARTBEAT: Final = b": still working\n\n"
-"""A comment, which every client skips."""
-
 
 class DataReader:
     """Is fed the bytes of an event stream and returns the data of each event that is whole."""

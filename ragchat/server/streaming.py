@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from ragchat.server.server_sent import HEARTBEAT
-from ragchat.wire.encoding import HEADERS
+from ragchat.wire.encoding import HEADERS, HEARTBEAT
 from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from ragchat.forms import unbroken
 from ragchat.wire.failures import failure_of, place_of
 from ragchat.wire.rounds import Rounds
+from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
@@ -27,6 +29,12 @@ HEADERS: Mapping[str, str] = {
 
 DONE = b"data: [DONE]\n\n"
 """How two of the formats end."""
+
+HEARTBEAT = b": still working\n\n"
+"""A comment, which every client skips."""
+
+_SILENCE = 15.0
+"""Seconds before a comment; proxies take a connection for dead after a minute or so."""
 
 
 class Encoder(Protocol):
@@ -58,7 +66,8 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
     """Yields the body of a streamed response; an error becomes the format's own.
 
     The events are closed at the end, also when the client goes away. An error that is neither ours
-    nor the chat model's is logged by its class and place, without being told to the client.
+    nor the chat model's is logged by its class and place, without being told to the client. While
+    nothing happens for long, comments come, so that no proxy takes the connection for dead.
 
     Args:
         events: Those of `turn`, of ``prepared.events(…)``, or, where tools were called in between,
@@ -68,12 +77,16 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
     for piece in encoder.start():
         yield piece
     rounds = Rounds()
-    async with aclosing(_iterated(events)) as running:
+    silent = [HEARTBEAT] if HEADERS["content-type"] in encoder.headers.values() else []
+
+    def written(event: WireEvent) -> list[bytes]:
+        return [piece for seen in rounds.feed(event) for piece in encoder.feed(seen)]
+
+    async with aclosing(_paced(events)) as running:
         try:
             async for event in running:
-                for seen in rounds.feed(event):
-                    for piece in encoder.feed(seen):
-                        yield piece
+                for piece in silent if event is None else written(event):
+                    yield piece
         except Exception as error:  # noqa: BLE001 - the response has begun: it must say so itself
             failure = failure_of(error)
             if failure.code == "internal":
@@ -83,6 +96,36 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
             last = encoder.finish()
     for piece in last:
         yield piece
+
+
+async def _paced(events: AsyncIterable[WireEvent]) -> AsyncGenerator[WireEvent | None]:
+    """Yields the events, and None after a long silence; one task iterates them to their end."""
+    arrived: asyncio.Queue[WireEvent | None] = asyncio.Queue(1)
+
+    async def read() -> None:
+        async with aclosing(_iterated(events)) as running:
+            async for event in running:
+                await arrived.put(event)
+
+    def wake(done: asyncio.Task[None]) -> None:
+        if not done.cancelled():
+            done.exception()  # whoever closes this early does not ask for it
+        if arrived.empty():
+            arrived.put_nowait(None)
+
+    reading = asyncio.create_task(read())
+    reading.add_done_callback(wake)
+    try:
+        while not (reading.done() and arrived.empty()):
+            event = None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SILENCE):
+                    event = await arrived.get()
+            if event is not None or not reading.done():
+                yield event
+        await reading
+    finally:
+        await ended(reading)
 
 
 async def _iterated(events: AsyncIterable[WireEvent]) -> AsyncGenerator[WireEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -31,6 +32,7 @@ from ragchat.wire import (
     Failure,
     UIMessageEncoder,
     encoded,
+    encoding,
     failure_of,
     schema,
     wire_form,
@@ -134,6 +136,88 @@ async def sent(events, encoder) -> list[tuple[str, object]]:
             yield event
 
     return parsed(b"".join([piece async for piece in encoded(stream(), encoder)]))
+
+
+@pytest.mark.parametrize("encoder", [EventEncoder(), ChunkEncoder("m"), UIMessageEncoder()])
+async def test_a_long_silence_is_filled_with_comments(encoder, monkeypatch):
+    """A proxy takes a connection for dead on which nothing comes for a minute."""
+    monkeypatch.setattr(encoding, "_SILENCE", 0.01)
+    heard = asyncio.Event()
+
+    async def slow():
+        await heard.wait()
+        yield TextDelta(0, "25 days")
+        heard.clear()
+        await heard.wait()
+
+    pieces = []
+    async for piece in encoded(slow(), encoder):
+        pieces.append(piece)
+        if piece.startswith(b":"):
+            heard.set()
+    comments = [piece for piece in pieces if piece.startswith(b":")]
+    assert len(comments) >= 2
+    assert all(piece.endswith(b"\n\n") for piece in pieces)
+    assert any(b"25 days" in piece for piece in pieces)
+
+
+async def test_a_stream_that_is_not_silent_has_no_comments():
+    """Whether or not anything happens behind its last event."""
+
+    async def events():
+        yield TextDelta(0, "25 days")
+        for _ in range(9):
+            await asyncio.sleep(0)
+
+    pieces = [piece async for piece in encoded(events(), EventEncoder())]
+    assert not any(piece.startswith(b":") for piece in pieces)
+
+
+async def test_a_format_that_knows_no_comments_gets_none(monkeypatch):
+    """Whatever is no stream of server-sent events keeps its silence."""
+    monkeypatch.setattr(encoding, "_SILENCE", 0.001)
+
+    class Lines(EventEncoder):
+        headers = {"content-type": "application/x-ndjson"}  # noqa: RUF012 - as users write it
+
+    async def slow():
+        later = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.02, later.set)
+        await later.wait()
+        yield TextDelta(0, "25 days")
+
+    assert not any([piece.startswith(b":") async for piece in encoded(slow(), Lines())])
+
+
+async def test_events_are_read_by_one_task_that_ends_with_their_reader():
+    """What a generator opened in one task, such as a timeout, cannot be closed in another."""
+    tasks = []
+
+    async def events():
+        try:
+            async with asyncio.timeout(60):
+                for _ in range(3):
+                    tasks.append(asyncio.current_task())
+                    yield TextDelta(0, "a")
+        finally:
+            tasks.append(asyncio.current_task())
+
+    body = encoded(events(), EventEncoder())
+    await anext(body)
+    await anext(body)
+    await body.aclose()
+    assert len(tasks) >= 2
+    assert len(set(tasks)) == 1
+    assert tasks[0].done()
+
+
+async def test_events_that_are_cancelled_from_within_end_their_reader():
+    async def events():
+        yield TextDelta(0, "a")
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        [piece async for piece in encoded(events(), EventEncoder())]
 
 
 def test_the_schema_itself_is_valid_and_has_the_version():
