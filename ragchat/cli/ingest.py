@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragchat.cli.options import DEFAULT_CORPUS, DEFAULT_INDEX, Corpus, Index, Json, flag
+from ragchat.cli.options import (
+    DEFAULT_CORPUS,
+    DEFAULT_INDEX,
+    SCALARS,
+    Corpus,
+    Index,
+    Json,
+    flag,
+    read_metadata,
+)
 from ragchat.cli.output import Face, counted
 from ragchat.cli.running import opened, path_of, run
 from ragchat_retrieval.errors import InvalidSetting
@@ -18,6 +27,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.index import HybridIndex
     from ragchat_retrieval.ingest import IngestReport
     from ragchat_retrieval.lexical import Analyzer
+    from ragchat_retrieval.metadata import Metadata
 
 
 class OnDuplicate(StrEnum):
@@ -47,6 +57,7 @@ class _Job:
     url: str
     corpus: str
     root: str | None
+    metadata: Metadata
     duplicates: OnDuplicate | None
     analyzer: Analyzer | None
     emptied: bool = field(kw_only=True)
@@ -64,6 +75,14 @@ def ingest(
     root: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="First part of the ids; else the folder's own name."),
+    ] = None,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Metadata of every document, for --filter; may be given several times. Another "
+            f"ingest of the folder writes its own in their place. {SCALARS}",
+        ),
     ] = None,
     language: Annotated[
         str | None,
@@ -98,6 +117,7 @@ def ingest(
         index,
         corpus,
         root,
+        read_metadata(meta, "--meta"),
         duplicates,
         None if language is None else _analyzer(language),
         emptied=emptied,
@@ -163,6 +183,7 @@ async def _read(face: Face, job: _Job, index: HybridIndex) -> IngestReport:
                 index,
                 path,
                 root=job.root,
+                metadata=job.metadata,
                 emptied=job.emptied,
                 moved=job.moved,
                 duplicates=looked_for,

@@ -11,8 +11,9 @@ from typing import Annotated, Literal, TypedDict
 import typer
 
 from ragchat.cli.output import ROOM
-from ragchat_retrieval.errors import InvalidFilter
+from ragchat_retrieval.errors import InvalidFilter, InvalidMetadata
 from ragchat_retrieval.filters import Filter
+from ragchat_retrieval.metadata import Metadata
 
 
 class HelpSettings(TypedDict):
@@ -40,6 +41,8 @@ def flag(name: str, says: str) -> typer.models.OptionInfo:
     return option
 
 
+SCALARS = 'A value is read as JSON where it is a number, true, false, null or "quoted".'
+
 Index = Annotated[
     str,
     typer.Option(
@@ -66,8 +69,7 @@ Filters = Annotated[
         "--filter",
         "-f",
         metavar="KEY=VALUE|JSON",
-        help="Only passages whose metadata match; may be given several times. "
-        'A value is read as JSON where it is a number, true, false, null or "quoted".',
+        help=f"Only passages whose metadata match; may be given several times. {SCALARS}",
     ),
 ]
 
@@ -114,10 +116,30 @@ def _condition(text: str, option: str) -> Mapping[str, object] | list[object]:
             problem = f"not JSON at character {error.pos + 1}"
             raise typer.BadParameter(problem, param_hint=option) from None
         return parsed
+    return dict([_pair(text, option)])
+
+
+def read_metadata(given: list[str] | None, option: str) -> Metadata:
+    """Returns the metadata of all options of one kind, each ``KEY=VALUE``; the last of a key wins.
+
+    Args:
+        given: What they say.
+        option: Names them in errors.
+
+    Raises:
+        typer.BadParameter: One of them is malformed.
+    """
+    try:
+        return Metadata(dict(_pair(text, option) for text in given or ()))
+    except InvalidMetadata as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _pair(text: str, option: str) -> tuple[str, object]:
     key, sign, value = text.partition("=")
     if not sign:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
-    return {key.strip(): _scalar(value.strip())}
+    return key.strip(), _scalar(value.strip())
 
 
 def _scalar(text: str) -> object:

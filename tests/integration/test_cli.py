@@ -165,6 +165,9 @@ def test_the_version_is_that_of_the_distribution(shell):
         ["ask", "  "],
         ["search", ""],
         ["ingest"],
+        ["ingest", ".", "--meta", "nosign"],
+        ["ingest", ".", "--meta", "no key=1"],
+        ["ingest", ".", "--meta", "title=Tea"],
         ["remove"],
         ["remove", "a", "--source", "b"],
         ["reset"],
@@ -256,6 +259,26 @@ def test_a_bad_file_is_reported_and_the_others_are_ingested(shell):
     done = shell("ingest", "notes")
     assert (done.returncode, done.stderr.count("bad.md")) == (1, 1)
     assert done.stdout == "0 documents read into 0 passages, 1 unchanged, 1 not readable\n"
+
+
+def test_metadata_of_an_ingest_can_be_filtered_by(shell):
+    """They are what the last ingest of the folder said: other ones, or none, take their place."""
+    (shell.folder / "notes").mkdir()
+    (shell.folder / "notes" / "tea.md").write_text("Tea is at four.", "utf-8")
+
+    def found(*filters):
+        given = [part for each in filters for part in ("--filter", each)]
+        return len(shell.json("search", "tea", *given)["results"])
+
+    said = ("--meta", "team=hr", "--meta", "year=2025", "--meta", 'code="7"')
+    assert shell.json("ingest", "notes", *said)["documents"] == 1
+    assert shell.json("ingest", "notes", *said)["skipped"] == 1
+    assert found("team=hr", "year=2025", 'code="7"') == 1
+    assert found("year=2024") == found("code=7") == 0
+    assert shell.json("ingest", "notes", "--meta", "team=it")["documents"] == 1
+    assert (found("team=it"), found("team=hr"), found("year=2025")) == (1, 0, 0)
+    assert shell.json("ingest", "notes")["documents"] == 1
+    assert found("team=it") == 0
 
 
 def test_an_empty_folder_keeps_its_documents_until_it_is_said_to_be_emptied(shell):
