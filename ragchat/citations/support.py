@@ -29,7 +29,7 @@ from ragchat.citations.wording import Wording, denies, names_in, numbers_in
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -112,6 +112,7 @@ class Match:
 class _Row:
     """One passage of the evidence."""
 
+    text: str
     first: int
     """Its first sentence."""
 
@@ -139,6 +140,12 @@ def leads(scores: Sequence[float]) -> list[float]:
     return [score - (second if score == first else first) for score in scores]
 
 
+def _support(scored: tuple[float, Rule]) -> float:
+    """Returns a score in units of what its rule calls strong."""
+    score, rule = scored
+    return score / rule.strong
+
+
 class Evidence:
     """Passages made ready for many claims.
 
@@ -163,6 +170,7 @@ class Evidence:
             head = "\n".join([passage.title or "", *passage.headings])
             above = frozenset(analyzer.terms(head))
             row = _Row(
+                text=passage.text,
                 first=first,
                 size=len(places),
                 windows=slice(begin, len(windows)),
@@ -172,20 +180,30 @@ class Evidence:
                 numbers=numbers_in(f"{head}\n{passage.text}"),
             )
             self.rows.append(row)
+        self.read = [False] * len(self.rows)
+        """Of which passages there are vectors."""
         self._windows = np.array(windows, dtype=np.intp).reshape(-1, 2)
         self._holding = self._index()
 
-    @property
-    def rule(self) -> Rule:
-        """The rule for what is known of the sentences."""
-        return BY_WORDS if self.vectors is None else BY_MEANING
+    def texts(self, reads: Callable[[str], object]) -> list[str]:
+        """Returns the sentences' texts, blank for those of a passage whose text is not read."""
+        return [
+            sentence.text if read else ""
+            for row in self.rows
+            for read in [reads(row.text)]
+            for sentence in self.sentences[row.first : row.first + row.size]
+        ]
 
     def add_vectors(self, vectors: NDArray[np.float32]) -> None:
-        """Takes the vectors of the sentences, float32 [sentences, dimension], rows of length 1."""
+        """Takes the vectors of the sentences, float32 [sentences, dimension].
+
+        Rows have length 1, or are zeros for a passage that could not be read.
+        """
         first, last = self._windows.T
         summed = np.where((first == last)[:, None], vectors[first], vectors[first] + vectors[last])
         lengths = np.linalg.norm(summed, axis=1, keepdims=True)
         self.vectors = (summed / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+        self.read = [not row.size or bool(self.vectors[row.windows].any()) for row in self.rows]
 
     def value(self, term: str) -> float:
         """Returns a term's weight, > 0; one that no sentence holds counts as if one did."""
@@ -258,17 +276,23 @@ class Comparison:
         """Returns how well passages support the claim, together if they are several.
 
         Each passage counts with the window that is best for it. The score of several is at least
-        that of each alone.
+        that of each alone, measured by what its rule calls strong.
 
         Args:
             rows: Positions of the passages in the evidence, one or more.
         """
-        rule = self._evidence.rule
-        scores = [rule.score(self.measure([row])) for row in rows]
-        score = max(*scores, rule.score(self.measure(rows))) if len(rows) > 1 else scores[0]
         chosen = [self._evidence.rows[row] for row in rows]
-        closest = self._closest(chosen[int(np.argmax(scores))])
-        return Match(self._level(score, chosen, closest), score, closest)
+        scored = [self._scored([row]) for row in rows]
+        closest = self._closest(chosen[scored.index(max(scored, key=_support))])
+        together = [self._scored(rows)] if len(rows) > 1 else []
+        score, rule = max([*scored, *together], key=_support)
+        return Match(self._level(score, rule, chosen, closest), score, closest)
+
+    def _scored(self, rows: Sequence[int]) -> tuple[float, Rule]:
+        """Returns the score of passages by meaning if claim and passages could be read."""
+        read = self._vector is not None and all(self._evidence.read[row] for row in rows)
+        rule = BY_MEANING if read else BY_WORDS
+        return rule.score(self.measure(rows)), rule
 
     def measure(self, rows: Sequence[int]) -> Measures:
         """Returns what passages have in common with the claim, taken together.
@@ -315,11 +339,10 @@ class Comparison:
         values = _WORDS_IN_CHOICE * self._words[single] + self._meaning[single]
         return row.first + int(np.argmax(values))
 
-    def _level(self, score: float, rows: Sequence[_Row], closest: int | None) -> Level:
+    def _level(self, score: float, rule: Rule, rows: Sequence[_Row], closest: int | None) -> Level:
         mine = self._wording
         if mine.words >= _LEAST_VERBATIM and any(mine.spelled in r.wording.spelled for r in rows):
             return "verbatim"
-        rule = self._evidence.rule
         if closest is None or not self._terms or score < rule.weak:
             return "none"
         agrees = (

@@ -52,7 +52,8 @@ async def verify(
     Args:
         text: The answer. None, which a message of tool calls has for its content, claims nothing.
         citations: The passages that the prompt presented, by number: ``retrieval.citations``.
-        embedder: Adds meaning. All claims and sentences go to it in one call.
+        embedder: Adds meaning. All claims and sentences go to it in one call, less the claims and
+            passages that it cannot read: these are compared by words alone.
         model: Adds a verdict on every claim that cites known passages, by a chat model; a
             `ClaimJudge` sets its budget or prompt.
         on_error: Whether a failure raises or is made do with, visibly: without the verdicts of the
@@ -75,19 +76,17 @@ async def verify(
     # Large answers and passages must not hold up the loop.
     claims, evidence = await asyncio.to_thread(_read, text, presented, analyzer)
     vectors = None
-    if (
-        embedder is not None
-        and claims
-        and evidence.sentences
-        and legibility(embedder, text, run)
-        and legibility(embedder, evidence.sentences[0].text, run)
-    ):
-        vectors = await run.stage(
-            "vector",
-            partial(_embedded, claims, evidence, embedder),
-            fallback=lambda: None,
-            instead="words alone",
-        )
+    if embedder is not None and evidence.sentences:
+        reads = partial(legibility, embedder, run=run)
+        said = [claim.text if reads(claim.text) else "" for claim in claims]
+        known = evidence.texts(reads)
+        if any(said) and any(known):
+            vectors = await run.stage(
+                "vector",
+                partial(_embedded, said, known, embedder),
+                fallback=lambda: None,
+                instead="words alone",
+            )
     checked = await asyncio.to_thread(_checked, claims, presented, evidence, vectors)
     if model is not None:
         checked = await _judged(checked, presented, model, run, skip=on_error == "skip")
@@ -99,12 +98,9 @@ def _read(text: str, presented: Citations, analyzer: Analyzer) -> tuple[list[Cla
     return claims, Evidence(list(presented.values()) if claims else [], analyzer)
 
 
-async def _embedded(
-    claims: Sequence[Claim], evidence: Evidence, embedder: Embedder
-) -> Vectors | None:
+async def _embedded(said: Sequence[str], known: Sequence[str], embedder: Embedder) -> Vectors:
     """Returns the vectors of claims and sentences; all are questions of the same kind."""
-    said = [clean_query(claim.text) for claim in claims]
-    texts = [*said, *(clean_query(sentence.text) for sentence in evidence.sentences)]
+    texts = [clean_query(text) for text in (*said, *known)]
     distinct = list(dict.fromkeys(texts))
     place = {text: at for at, text in enumerate(distinct)}
     rows = (await embed_checked(embedder, distinct, "query"))[[place[text] for text in texts]]
@@ -118,9 +114,13 @@ def _checked(
         evidence.add_vectors(vectors[1])
     numbers = list(presented)
     return [
-        _check(claim, numbers, evidence, None if vectors is None else vectors[0][at])
+        _check(claim, numbers, evidence, None if vectors is None else _direction(vectors[0][at]))
         for at, claim in enumerate(claims)
     ]
+
+
+def _direction(vector: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    return vector if vector.any() else None
 
 
 def _check(

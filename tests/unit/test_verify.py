@@ -155,6 +155,24 @@ async def test_a_model_that_cannot_read_answer_or_evidence_is_not_asked(answer, 
     assert checked == replace(await verify(answer, citations), degraded=(left_out,))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+async def test_what_a_model_cannot_read_is_judged_by_words_and_the_rest_by_meaning(first):
+    """Each passage and each claim for itself, whichever of them stands first."""
+    embedder = CountingEmbedder()
+    embedder.legibility = str.isascii
+    texts = ["未使用の日は失効する。", "Days that are unused will expire in March."]
+    passages = [Passage(texts[first]), Passage(texts[1 - first])]
+    japanese, english = 1 + first, 2 - first
+    said = ["Unused days expire in March", "未使用の日は失効する"]
+    answer = f"{said[0]} [{english}]. {said[1]} [{japanese}]。"
+    claims = (await verify(answer, Citations(passages), embedder=embedder)).claims
+    by_words = (await verify(answer, Citations(passages))).claims
+    alone = await verify(f"{said[0]} [1].", Citations([Passage(texts[1])]), embedder=embedder)
+    assert claims[0].score == alone.claims[0].score != by_words[0].score
+    assert claims[1].supports == by_words[1].supports
+    assert all(text.isascii() for call in embedder.calls for text in call)
+
+
 async def test_a_failing_embedder_is_a_typed_error_or_made_do_without():
     class Broken(HashingEmbedder):
         async def embed(self, texts, kind="query"):
