@@ -201,6 +201,23 @@ async def test_with_one_lane_the_weight_stays(index):
     assert {trial.setting.keyword for trial in tuning.trials} == {0.3}
 
 
+async def test_a_question_that_the_embedder_cannot_read_keeps_no_weight_from_being_tried(index):
+    """But for 0: a search with that would compare the question by vectors that mean nothing."""
+
+    class Latin(HashingEmbedder):
+        def legibility(self, text):
+            return text.isascii()
+
+    index.embedder = Latin(64)
+    metric = Metric.of("ndcg@5")
+    topics = (*TOPICS, *(Topic(f"u{n}", Query(f"ã {WORDS[n]}"), {f"d{n}": 1}) for n in range(6)))
+    tuning = await tune(index, topics, grid=GRID, metric=metric)
+    assert {trial.setting.keyword for trial in tuning.trials} == {0.2, 0.6, 1.0}
+    for trial in tuning.trials:
+        expected = await measured(index, trial.setting, chosen(topics, tuning.tuned_on), metric)
+        assert trial.value == pytest.approx(expected), trial.setting
+
+
 async def test_topics_are_asked_as_the_asker_says_and_progress_ends_at_1(index):
     shares = []
 

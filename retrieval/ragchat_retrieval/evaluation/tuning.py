@@ -103,8 +103,9 @@ async def tune(
     Fewer candidates are taken as the beginning of more, which is exact for a store that searches
     exactly. A reranker's score is taken to depend on question and passage only; one that compares
     candidates with each other, as a chat model does, is tuned approximately. With one lane only
-    (no embedder, or no vectors) the weight stays as it is. Titles have the weights that the grid
-    says, by default none.
+    (no embedder, or no vectors) the weight stays as it is; where the embedder cannot read some of
+    the questions, a weight of 0 is not tried. Titles have the weights that the grid says, by
+    default none.
 
     Args:
         index: The index.
@@ -138,8 +139,10 @@ async def tune(
     options = SearchOptions(top_k=top_k, candidates=deepest, fusion=fusion)
     lanes = await _read_lanes(index, topics, ask, options, lambda share: tell(share / 2))
     bench = _Bench(index, lanes, chosen, step, top_k)
-    if not all(r.keyword is not None and r.vector is not None for r in lanes.values()):
-        tried = replace(tried, keyword=(default.keyword,))
+    hybrid = sum(r.keyword is not None and r.vector is not None for r in lanes.values())
+    if hybrid < len(lanes):
+        weights = [weight for weight in tried.keyword if weight > 0] if hybrid else []
+        tried = replace(tried, keyword=weights or [default.keyword])
     settings = tried.settings(rerank=step is not None)
     trials = []
     for position, setting in enumerate(settings, start=1):
