@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ragchat_retrieval.errors import InvalidSetting
@@ -26,7 +25,9 @@ def read(value: Foreign, name: str, default: object = None) -> Foreign:
 
 def reader(value: Foreign) -> Callable[..., Foreign]:
     """Returns `read` for several fields of the same object or mapping: call it with their names."""
-    return value.get if isinstance(value, (dict, Mapping)) else partial(read, value)
+    if isinstance(value, (dict, Mapping)):
+        return value.get
+    return lambda name, default=None: getattr(value, name, default)
 
 
 def checked_create(create: Callable[..., Foreign]) -> Callable[..., Foreign]:

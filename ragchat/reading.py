@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ragchat.access import Foreign, read
+from ragchat.access import Foreign, read, reader
 from ragchat.citations import CitationStream, markdown_link
 from ragchat.citations.stream import checked_mode
 from ragchat.errors import EmptyResponse
@@ -22,7 +22,7 @@ from ragchat.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ragchat.citations import Annotation, CitationMode, Citations, Emitted, LinkMaker
     from ragchat.events import Event
@@ -73,10 +73,11 @@ class EventReader:
         if chunk is None:
             return []
         self._empty = False
-        if (usage := _usage(read(chunk, "usage"))) is not None:
+        sent = reader(chunk)
+        if (usage := _usage(sent("usage"))) is not None:
             self._usage = usage  # some send it with every chunk; the last one counts
         events: list[Event] = []
-        for position, choice in enumerate(_items(read(chunk, "choices"))):
+        for position, choice in enumerate(_items(sent("choices"))):
             index = _integer(read(choice, "index"))
             number = position if index is None else index
             if number not in self._choices:
@@ -118,27 +119,29 @@ class _Choice:
 
         Some providers end a stream with the whole message. Of that, only what has not come is read.
         """
-        if (delta := read(choice, "delta")) is not None:
+        sent = reader(choice)
+        if (delta := sent("delta")) is not None:
             yield from self._feed(delta)
-        if (message := read(choice, "message")) is not None:
+        if (message := sent("message")) is not None:
             yield from self._feed(message, whole=True, known=frozenset(self._brought))
-        if isinstance(reason := read(choice, "finish_reason"), str):
+        if isinstance(reason := sent("finish_reason"), str):
             self._finish_reason = reason
 
     def _feed(
         self, delta: Foreign, *, whole: bool = False, known: frozenset[str] = frozenset()
     ) -> Iterator[Event]:
+        sent = reader(delta)
         for name, text in (
-            ("reasoning", _reasoning(delta)),
-            ("content", text_of(read(delta, "content"))),
-            ("refusal", text_of(read(delta, "refusal"))),
+            ("reasoning", _reasoning(sent)),
+            ("content", text_of(sent("content"))),
+            ("refusal", text_of(sent("refusal"))),
         ):
             if text and name not in known:
                 self._brought.add(name)
                 yield from self._said(name, self._halves.joined(name, text))
         if "tool_calls" in known:
             return
-        for position, call in enumerate(_items(read(delta, "tool_calls"))):
+        for position, call in enumerate(_items(sent("tool_calls"))):
             self._brought.add("tool_calls")
             index = position if whole else _integer(read(call, "index"))
             yield self._calls.delta(self._index, call, index, self._halves)
@@ -270,11 +273,11 @@ def _usage(usage: Foreign) -> Usage | None:
     )
 
 
-def _reasoning(delta: Foreign) -> str:
-    beside = (text_of(read(delta, name)) for name in _REASONING)
+def _reasoning(sent: Callable[..., Foreign]) -> str:
+    beside = (text_of(sent(name)) for name in _REASONING)
     within = (
         text_of(read(part, "thinking"))
-        for part in _items(read(delta, "content"))
+        for part in _items(sent("content"))
         if read(part, "type") == "thinking"
     )
     return next(filter(None, beside), "") or "".join(within)
