@@ -18,7 +18,7 @@ from ragchat_retrieval.foreign import (
 )
 from ragchat_retrieval.fusion import RRF, fuse_candidates, fuse_rankings
 from ragchat_retrieval.kinds import check_callable
-from ragchat_retrieval.policy import bounded, current_run
+from ragchat_retrieval.policy import bounded, started
 from ragchat_retrieval.stages import call_stage
 from ragchat_retrieval.tasks import gather
 from ragchat_retrieval.values import Candidate, Query, SearchResult, passage_id
@@ -92,9 +92,9 @@ def fallback(
     """Returns a stage that tries several of one kind in order until one succeeds.
 
     It serves every kind of stage: retrievers, transformers of queries and of conversations,
-    expanders, rerankers. Each failure before the last is a degradation of the current run; the last
-    one's failure raises. Retrievers that declare ``lanes`` or ``semantic`` are each shown their own
-    text.
+    expanders, rerankers. Each failure before the last is a degradation of the current run and a
+    warning in the log; the last one's failure raises. Retrievers that declare ``lanes`` or
+    ``semantic`` are each shown their own text.
 
     Args:
         first: The stage that should do the work.
@@ -124,8 +124,7 @@ def fallback(
             try:
                 return await bounded(partial(ask, candidate, args), timeout, late)
             except Exception as error:  # noqa: BLE001 - any failure means: try the next one
-                if (run := current_run()) is not None:
-                    run.skip(name, error)
+                started(None).skip(name, error)
         return await ask(stages[-1], args)
 
     return _retriever(stage, stages) if declared else stage

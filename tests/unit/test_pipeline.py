@@ -391,6 +391,16 @@ async def test_a_fallback_stands_in_and_says_so():
     assert [(d.stage, d.reason) for d in run.record.degraded] == [("broken", "ConnectionError")]
 
 
+async def test_a_fallback_that_is_asked_by_itself_warns_of_what_it_skipped(caplog):
+    """Each skip is a warning in the log, whoever asks."""
+
+    def broken(query):
+        raise ConnectionError("secret")
+
+    assert ids(await fallback(broken, lambda query: found("a"))(Query("q"))) == ["a"]
+    assert [r.getMessage() for r in caplog.records] == ["stage broken skipped (ConnectionError)"]
+
+
 async def test_the_last_of_a_fallback_raises_and_cancellation_is_never_swallowed():
     def broken(query):
         raise ConnectionError
