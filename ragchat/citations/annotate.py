@@ -9,7 +9,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from ragchat_retrieval.values import Passage
 
-_WEB = re.compile(r"https?://[^\s/?#][^\s]*", re.IGNORECASE)
+_WEB = re.compile(r"https?://[^\s/?#]+(?:[/?#].*)?", re.IGNORECASE)
 
 
 class URLCitation(TypedDict):
@@ -58,12 +58,13 @@ def title_of(passage: Passage) -> str:
 def url_of(passage: Passage) -> str:
     """Returns the source if it is an http(s) URL, else `document_address`.
 
-    Any other scheme, such as ``javascript:``, never becomes a link, and neither does a source with
-    control characters or marks that change the direction of writing.
+    Blanks behind the host, as names of files have them, are percent-encoded. Any other scheme, such
+    as ``javascript:``, never becomes a link, and neither does a source with control characters or
+    marks that change the direction of writing.
     """
     source = (passage.source or "").strip()
     is_link = _WEB.fullmatch(source) and source.isprintable()
-    return source if is_link else document_address(passage)
+    return source.replace(" ", "%20") if is_link else document_address(passage)
 
 
 def document_address(passage: Passage) -> str:

@@ -64,6 +64,9 @@ def test_the_title_falls_back_to_source_then_id(passage: Passage, title: str):
         "http://",
         "//h/x",
         "https://a b",
+        "https://a b/c",
+        "https://h/a\nb",
+        "https://h/a\xa0b",
         "https://h/\u202egpj.exe",
         "https://h/\x1b]8;;x",
     ],
@@ -75,6 +78,13 @@ def test_only_http_and_https_sources_become_links(source: str | None):
 
 def test_the_scheme_of_a_link_may_be_in_upper_case():
     assert url_of(Passage("t", source=" HTTPS://Example.org/x ")) == "HTTPS://Example.org/x"
+
+
+def test_blanks_in_the_path_of_a_link_are_encoded():
+    """As in the addresses of files; a URL has none, and they would end a link in Markdown."""
+    passage = Passage("t", source="https://h/Shared Documents/Leave (2025).pdf?a=b c")
+    url = "https://h/Shared%20Documents/Leave%20(2025).pdf?a=b%20c"
+    assert url_of(passage) == url
 
 
 def test_a_document_address_leaves_out_what_is_not_known():
