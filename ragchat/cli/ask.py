@@ -32,7 +32,7 @@ from ragchat.cli.options import (
 from ragchat.cli.output import Face
 from ragchat.cli.records import heading, place
 from ragchat.cli.reranking import reranker_from_env
-from ragchat.cli.running import CommandFailed, opened, run
+from ragchat.cli.running import CommandFailed, is_empty, opened, run
 from ragchat.cli.tracing import trace_record, trace_tree
 from ragchat.forms import degraded_records, passage_record, query_record
 from ragchat_retrieval.errors import RagchatError
@@ -153,6 +153,8 @@ async def _ask(
         )
         chosen = {} if model is None else {"model": model}
         prepared = await preparer.prepare(messages=messages, **chosen)
+        if not prepared.retrieval.candidates and await is_empty(opened_index):
+            face.note(f"corpus {corpus!r} is empty")
         if model is None:
             answer = Answer(await extract(prepared, opened_index), None)
             if not face.json:

@@ -28,7 +28,7 @@ from ragchat.cli.options import (
 )
 from ragchat.cli.output import Face
 from ragchat.cli.reranking import reranker_from_env
-from ragchat.cli.running import noted, opened, told
+from ragchat.cli.running import is_empty, noted, opened, told
 
 if TYPE_CHECKING:
     from ragchat_retrieval.filters import Filter
@@ -100,6 +100,8 @@ async def _begun(
 
     rerank = await stack.enter_async_context(reranker_from_env(wanted=reranked))
     opened_index = await stack.enter_async_context(opened(index, corpus))
+    if await is_empty(opened_index):
+        face.note(f"corpus {corpus!r} is empty")
     preparer = Preparer(
         retriever=opened_index.retriever(top_k=top_k, filter=bounds, rerank=rerank),
         augmenter=ContextualAugmenter(max_context_tokens=budget),

@@ -465,6 +465,12 @@ def test_an_empty_corpus_is_told_from_a_search_that_finds_nothing(filled):
     assert "corpus 'other' is empty" in done.stderr
 
 
+def test_an_answer_from_an_empty_corpus_says_that_it_is_empty(filled):
+    """As where its name is mistyped: the documents would have had to say anything."""
+    assert "corpus 'other' is empty" in filled("ask", "price", "--corpus", "other").stderr
+    assert "is empty" not in filled("ask", "price", "--filter", "source=nowhere").stderr
+
+
 def test_the_place_of_a_record_names_the_record(shell):
     """Its lines are lines of the record's text, not of the file."""
     record = {"_id": "tea#1", "text": "Tea is grown in the hills."}

@@ -108,6 +108,13 @@ def test_without_a_model_answers_are_sentences_of_the_documents(piped):
     assert len(re.findall(r"^\[1\] .*\n    \S", done.stdout.decode(), re.MULTILINE)) == 2
 
 
+def test_a_conversation_with_an_empty_corpus_says_so_at_its_beginning(piped):
+    done = piped(f"{GRINDER}\n{LIBRARY}\n", "--corpus", "other")
+    assert done.returncode == 0
+    assert done.stderr.decode().count("corpus 'other' is empty") == 1
+    assert "is empty" not in piped(f"{GRINDER}\n").stderr.decode()
+
+
 def test_json_gives_one_line_an_answer(piped):
     done = piped(f"{GRINDER}\n/sources\n/new\n{LIBRARY}\n", "--json")
     rows = [json.loads(line) for line in done.stdout.decode().splitlines()]
