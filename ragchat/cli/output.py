@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _CONTROLS: dict[int, str | None] = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _CONTROLS |= {ord(kept): kept for kept in "\n\t"}
 _CONTROLS |= dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
+_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+"""What turns the direction of the text behind it, so that a name reads like another."""
 
 ROOM = 76
 """Columns from which tables have room."""
@@ -43,8 +45,8 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Returns plain text on one line."""
-    return " ".join(plain(text).split())
+    """Returns plain text on one line, every character where it was written, as labels need it."""
+    return " ".join(plain(text).translate(_TURNS).split())
 
 
 def counted(number: int, what: str) -> str:
@@ -141,7 +143,8 @@ class Face:
         if self.json or not self.err.is_terminal:
             yield lambda _share: None
             return
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeRemainingColumn())
+        told = TextColumn("{task.description}", markup=False)
+        columns = (told, BarColumn(bar_width=30), TimeRemainingColumn())
         with Progress(*columns, console=self.err, transient=True) as bar:
-            task = bar.add_task(label, total=1.0)
+            task = bar.add_task(one_line(label), total=1.0)
             yield lambda share: bar.update(task, completed=share)

@@ -176,6 +176,18 @@ def test_an_answer_that_broke_off_is_no_part_of_the_conversation(visit, site):
     assert site.requests[1] == [{"role": "user", "content": LEAVE}]
 
 
+def test_names_are_shown_in_the_order_in_which_they_are_written(visit, site):
+    """Characters that turn the direction of what follows would make one file look like another."""
+    given = sites.ragchat.Document("a.md", sites.HANDBOOK, title="report \u202etxt.exe\u2066")
+    site.documents = {given.id: given}
+    page = visit()
+    answer = answered(page, LEAVE)
+    assert answer.locator(".sources .name").first.text_content() == "report txt.exe"
+    answer.locator("button.chip").first.click()
+    assert page.locator("#evidence h2").text_content() == "report txt.exe"
+    assert answer.evaluate("(one) => one.state.passages[0].label") == given.title
+
+
 def test_offline_is_told_and_asking_again_works(visit):
     page = visit()
     page.context.set_offline(True)

@@ -490,6 +490,19 @@ def test_what_documents_say_is_neither_markup_nor_a_command_to_the_terminal(shel
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
 
 
+def test_names_are_shown_in_the_order_in_which_they_are_written(shell):
+    """Characters that turn the direction of what follows would make one file look like another."""
+    name = "report \u202etxt.exe\u202c\u2066.md"
+    (shell.folder / name).write_text("# Tea\u202e\n\nTea is at four.", "utf-8")
+    (shell.folder / "bad\u202e.md").write_bytes(b"\xff")
+    read = shell("ingest", ".")
+    found = shell("search", "tea", "--explain")
+    for done in (read, found):
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", done.stdout + done.stderr)
+    assert "report txt.exe.md" in found.stdout
+    assert shell.json("search", "tea")["results"][0]["source"] == name
+
+
 def test_a_terminal_without_unicode_gets_replacements_not_a_crash(shell):
     (shell.folder / "tea.md").write_text("# 喝茶\n\n我喜欢喝茶。 Grüße!\n", "utf-8")
     shell.json("ingest", "tea.md")

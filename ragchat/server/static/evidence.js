@@ -1,6 +1,6 @@
 // The evidence panel: a passage in its context, what it supports, and why it was found.
 
-import { reference, supportingRange } from "../component/ragchat-events.js";
+import { inOrder, reference, supportingRange } from "../component/ragchat-events.js";
 import { blocksOf, element, NO_CHIPS, renderBlock, safeAddress } from "../component/ragchat-markdown.js";
 import { doubt, whereOf } from "../component/ragchat-parts.js";
 import { surroundings } from "./api.js";
@@ -38,7 +38,7 @@ export class Evidence {
     const text = element("div", { class: "passage", dir: "auto" });
     this.panel.replaceChildren(
       this._navigation(),
-      element("h2", { dir: "auto" }, passage.label),
+      element("h2", { dir: "auto" }, inOrder(passage.label)),
       where(passage),
       ...said(passage, claim),
       text,

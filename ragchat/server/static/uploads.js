@@ -1,5 +1,6 @@
 // Adding documents: by dropping files anywhere, or by choosing them.
 
+import { inOrder } from "../component/ragchat-events.js";
 import { element } from "../component/ragchat-markdown.js";
 import { upload } from "./api.js";
 
@@ -59,7 +60,7 @@ export class Uploads {
   async _send(file) {
     const state = element("span", {}, "waiting");
     const bar = element("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
-    this.list.append(element("p", {}, element("span", {}, file.name), state, bar));
+    this.list.append(element("p", {}, element("span", {}, inOrder(file.name)), state, bar));
     try {
       const made = await upload(file, (share) => {
         bar.value = share;

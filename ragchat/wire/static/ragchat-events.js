@@ -195,6 +195,11 @@ export function settledLength(state) {
   return open ? late + open.index : text.length;
 }
 
+/** A name without characters that turn the direction of what follows: it would read like another. */
+export function inOrder(name) {
+  return name.replace(/[\u202a-\u202e\u2066-\u2069]/g, "");
+}
+
 /** Name, then place, of a passage, for a person. */
 export function placeOf(passage) {
   const { page, lines } = passage;

@@ -1,7 +1,7 @@
 // The parts of <ragchat-answer> around the text: progress, sources, the card of a citation.
 
 import { element } from "./ragchat-markdown.js";
-import { placeOf, supportingRange } from "./ragchat-events.js";
+import { inOrder, placeOf, supportingRange } from "./ragchat-events.js";
 
 const DOING = {
   gate: "deciding whether to search",
@@ -134,7 +134,7 @@ function rows(passages, choose) {
       { class: passage.number === null ? "number none" : "number" },
       passage.number === null ? "–" : String(passage.number),
     );
-    const name = element("span", { class: "name", dir: "auto" }, passage.label);
+    const name = element("span", { class: "name", dir: "auto" }, inOrder(passage.label));
     const place = element("span", { class: "place", dir: "auto" }, whereOf(passage));
     const row = element("button", { class: "source", type: "button" }, number, name, place);
     row.addEventListener("click", () => choose(passage));
@@ -147,7 +147,7 @@ function rows(passages, choose) {
 export function whereOf(passage) {
   const path = passage.headings.filter((heading) => heading !== passage.label).join(" › ");
   const source = passage.source === passage.label ? "" : (passage.source ?? "");
-  return [path || source, placeOf(passage)].filter(Boolean).join(", ");
+  return [inOrder(path || source), placeOf(passage)].filter(Boolean).join(", ");
 }
 
 /** Why a claim is doubted, in words; null if it is not. */
@@ -173,7 +173,7 @@ export function card(passage, claim) {
     quote.append(passage.text.slice(end, end + 200));
   } else quote.append(passage.text.slice(0, 300));
   const made = [
-    element("p", { class: "title", dir: "auto" }, passage.label),
+    element("p", { class: "title", dir: "auto" }, inOrder(passage.label)),
     element("p", { class: "where", dir: "auto" }, whereOf(passage)),
     quote,
   ];
