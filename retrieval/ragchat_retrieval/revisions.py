@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,12 @@ import numpy as np
 
 from ragchat_retrieval.chunking import TextSplitter, recommended_profile
 from ragchat_retrieval.embedders.checks import embed_checked, naming
-from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument
+from ragchat_retrieval.errors import DuplicateDocumentID, InvalidDocument, InvalidSetting
 from ragchat_retrieval.metadata import MetadataTexts, are_same, encode
 from ragchat_retrieval.ports import AsyncSplitter
 from ragchat_retrieval.stores.checks import check_passages
 from ragchat_retrieval.text import check_document
-from ragchat_retrieval.values import Document, Revision, indexed_text
+from ragchat_retrieval.values import Document, Passage, Revision, indexed_text
 from ragchat_retrieval.vectors import unit_matrices
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.ports import Embedder, Splitter
-    from ragchat_retrieval.values import Passage
 
     Progress = Callable[[float], object]
 
@@ -148,6 +148,7 @@ async def revise(
 
     Raises:
         InvalidText: NUL or a lone surrogate in a field.
+        InvalidSetting: The splitter returns something other than passages.
         InvalidDocument: A passage that was to be embedded is not as `check_passages` wants it.
         EmbeddingError: The embedder failed.
     """
@@ -217,8 +218,25 @@ async def embed_texts(
 async def _pieces(documents: Sequence[Document], splitter: Splitter) -> list[Sequence[Passage]]:
     await asyncio.to_thread(_check, documents)
     if isinstance(splitter, AsyncSplitter):
-        return [await splitter.asplit(document) for document in documents]
-    return await asyncio.to_thread(lambda: [splitter.split(document) for document in documents])
+        return [_passages(await splitter.asplit(each), splitter.name) for each in documents]
+    return await asyncio.to_thread(
+        lambda: [_passages(splitter.split(each), splitter.name) for each in documents]
+    )
+
+
+def _passages(given: object, splitter_name: str) -> Sequence[Passage]:
+    """Returns what a splitter made of a document, which may be an iterator.
+
+    Raises:
+        InvalidSetting: It is no passages.
+    """
+    passages = tuple(given) if isinstance(given, Iterable) else (given,)
+    for passage in passages:
+        if not isinstance(passage, Passage):
+            kind = type(passage).__name__
+            problem = f"{splitter_name} must return a Passage for each piece, not {kind}"
+            raise InvalidSetting("splitter", problem)
+    return passages
 
 
 def _check(documents: Sequence[Document]) -> None:

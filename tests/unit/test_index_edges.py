@@ -657,3 +657,49 @@ async def test_a_question_that_is_no_text_is_refused(question):
     async with opening.quickstart() as index:
         with pytest.raises(InvalidQuery, match=type(question).__name__):
             await index.search(question)
+
+
+class Foreign:
+    """A splitter by its methods only."""
+
+    name = "foreign"
+
+    def __init__(self, cut):
+        self.cut = cut
+
+    def split(self, document):
+        return self.cut(document)
+
+
+class Awaited(Foreign):
+    async def asplit(self, document):
+        return self.cut(document)
+
+
+@pytest.mark.parametrize("kind", [Foreign, Awaited])
+@pytest.mark.parametrize(
+    ("cut", "told"),
+    [
+        (lambda document: document.text.split(". "), "str"),
+        (lambda document: [Passage(document.text), None], "NoneType"),
+        (lambda document: None, "NoneType"),
+        (lambda document: document.text, "str"),
+    ],
+)
+async def test_a_splitter_that_returns_no_passages_is_told_of_by_name(kind, cut, told):
+    """Nothing is written, and no document is to blame."""
+    index = HybridIndex(splitter=kind(cut))
+    with pytest.raises(InvalidSetting, match=f"splitter.* foreign .*Passage.*{told}"):
+        await index.ingest(Document("a", "One. Two."))
+    assert await index.document_ids() == []
+
+
+async def test_a_splitter_may_yield_its_passages():
+    def cut(document):
+        yield Passage(document.text, document_id=document.id)
+
+    index = HybridIndex(splitter=Foreign(cut), embedder=HashingEmbedder(8))
+    assert (await index.ingest(Document("a", "One. Two."))).passages == 1
+    assert (await index.describe()).passages == 1
+    (found,) = await index.search("one", fusion=Weighted(keyword=0.0))
+    assert found.passage.text == "One. Two."
