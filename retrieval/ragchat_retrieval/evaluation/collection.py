@@ -31,6 +31,7 @@ MOST_GRADE = 60
 """Highest grade accepted; the gain 2^grade − 1 of higher ones would drown all others."""
 
 _QRELS_COLUMNS = 3
+_DIGIT = re.compile("[0-9]")
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,9}\s*")
 
 
@@ -191,7 +192,7 @@ def _judgments(path: Path) -> dict[str, dict[str, int]]:
         if not text.strip():
             continue
         cells = text.rstrip("\r\n").split("\t")
-        if line == 1 and not any(_INTEGER.fullmatch(cell) for cell in cells[2:]):
+        if line == 1 and not _DIGIT.search("".join(cells[2:]) or cells[-1]):
             continue  # the header
         if len(cells) != _QRELS_COLUMNS:
             # TREC's form has four: what would be read as the grade is its document id.
