@@ -252,6 +252,49 @@ def test_a_stray_byte_makes_no_other_encoding_of_a_web_page_that_says_it_is_utf_
     assert read(page, ".html").text == "naïve \ufffdté"
 
 
+def in_page(text, charset, said=None):
+    declared = "" if said is None else f'<meta charset="{said}">'
+    page = f"<html><head>{declared}<title>T</title></head><body><p>{text}</p></body></html>"
+    return read(page.encode(charset), ".html").text
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("iso-8859-1", "cp1252"),
+        ("Latin1", "cp1252"),
+        ("us-ascii", "cp1252"),
+        ("iso-8859-9", "cp1254"),
+        ("utf-16", "utf-8"),
+    ],
+)
+def test_a_web_page_that_names_a_smaller_encoding_is_in_the_one_that_browsers_read(said, meant):
+    """Typographic quotes have no place in ISO 8859, and pages that name it have them."""
+    assert in_page("It’s “fine” in the café", meant, said) == "It’s “fine” in the café"
+
+
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [
+        (
+            "cp1252",
+            "L’été dernier, l’élève préférait le café à la crème, où ça coûtait trois euros.",
+        ),
+        ("cp1252", "A situação não é fácil: às vezes há informações úteis, até amanhã."),
+        ("cp1252", "Därför är det så att många människor åker till sjön på sommaren."),
+        ("cp1252", "It’s “fine” – really."),
+        ("cp1250", "Proszę zamknąć drzwi, gdyż jest późno i zimno. Źle się czuję."),
+        ("cp1251", "Вчера мы ходили гулять в парк, потому что была хорошая погода."),
+        ("cp1253", "Χθες πήγαμε βόλτα στο πάρκο επειδή ήταν καλή μέρα."),
+        ("shift_jis", "今日は天気がいいので、公園を散歩しました。"),
+        ("utf-8", "Crème brûlée"),
+    ],
+)
+def test_a_web_page_that_names_no_encoding_is_in_the_one_that_fits(charset, text):
+    """Where several do, in that of Western Europe, as browsers take it."""
+    assert in_page(text, charset) == text
+
+
 @pytest.mark.parametrize("charset", ["iso-8859-2", "shift_jis", "koi8-r", "gb18030"])
 def test_a_web_page_is_in_the_encoding_that_it_says_it_is_in(charset):
     text = {"iso-8859-2": "žluťoučký kůň", "koi8-r": "привет"}.get(charset, "喝茶")

@@ -58,6 +58,25 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+_WESTERN = "cp1252"
+_READ_AS = {
+    "utf-8": "utf-8",
+    "utf-16": "utf-8",
+    "ascii": _WESTERN,
+    "iso8859-1": _WESTERN,
+    "iso8859-9": "cp1254",
+}
+"""What a page is in that says it is in one of these, by the names of Python's codecs.
+
+https://encoding.spec.whatwg.org/#names-and-labels
+"""
+
+_UNNAMED = [
+    *(f"cp{number}" for number in range(1250, 1258)),
+    *("cp874", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
+]
+"""What a page may be in that names nothing; rarer ones would be guessed more often than met."""
+
 _CONVERTERS = {
     "docx": "DocxConverter",
     "pptx": "PptxConverter",
@@ -183,18 +202,44 @@ def _converted(data: bytes, form: Format) -> Any:  # noqa: ANN401 - of markitdow
 
 
 def _in_utf8(page: bytes) -> bytes:
-    """Returns a web page in UTF-8 if a mark, or the page itself, says clearly what it is in.
+    """Returns a web page in UTF-8, as a browser would read it.
 
-    Beautiful Soup overlooks a mark of UTF-16, and takes a page of UTF-8 with a stray byte for one
-    of another encoding, in which every letter beyond ASCII is a wrong one. Browsers do neither.
+    Beautiful Soup overlooks a mark of UTF-16, takes a page of UTF-8 with a stray byte for one of
+    another encoding, in which every letter beyond ASCII is a wrong one, and ISO 8859 at its word,
+    which has no typographic quotes. Other encodings that a page names are left to it.
     """
-    dammit: Any = import_module("bs4.dammit")
     for mark, encoding in _MARKS.items():
         if page.startswith(mark):
             return page[len(mark) :].decode(encoding, "replace").encode()
-    if dammit.EncodingDetector.find_declared_encoding(page, is_html=True) in {"utf-8", "utf8"}:
-        return page.decode("utf-8", "replace").encode()
-    return page
+    dammit: Any = import_module("bs4.dammit")
+    named = dammit.EncodingDetector.find_declared_encoding(page, is_html=True)
+    if named is None:
+        encoding = "utf-8" if _is_utf8(page) else _guessed(page)
+        return page.decode(encoding, "replace").encode()
+    try:
+        known = _READ_AS.get(codecs.lookup(named).name)
+    except LookupError:
+        return page
+    return page if known is None else page.decode(known, "replace").encode()
+
+
+def _is_utf8(page: bytes) -> bool:
+    try:
+        page.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _guessed(page: bytes) -> str:
+    """Returns what a page is in that names no encoding: the Western one if no other fits better."""
+    reader: Any = import_module("charset_normalizer")
+    found = reader.from_bytes(page, cp_isolation=_UNNAMED)
+    best = found.best()
+    western = [each for each in found if _WESTERN in (each.encoding, *each.could_be_from_charset)]
+    if best is None or any(each.coherence >= best.coherence for each in western):
+        return _WESTERN
+    return str(best.encoding)
 
 
 def _check_archive(data: bytes, document_id: str) -> None:
