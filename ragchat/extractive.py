@@ -16,18 +16,14 @@ from typing import TYPE_CHECKING, Literal
 from ragchat.afterwards import run_afterwards
 from ragchat.citations import scan
 from ragchat.sentences import ABOVE_CREDIT, sentences_of
-from ragchat_retrieval.asking import semantic_text
+from ragchat_retrieval.asking import blended, semantic_text, semantic_texts
 from ragchat_retrieval.embedders.checks import embed_checked, legibility
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import DEFAULT_ANALYZER
 from ragchat_retrieval.values import Passage, Query
-from ragchat_retrieval.vectors import blend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from ragchat.sentences import Sentence
     from ragchat_retrieval.lexical import Analyzer
@@ -172,7 +168,7 @@ async def _ranked(
             sentence.text if legibility(embedder, sentence.text, run) else ""
             for sentence in sentences
         ]
-        work = partial(_cosines, query, read, embedder)
+        work = partial(_cosines, query, read, embedder, run)
         cosines = (
             await run.stage("vector", work, fallback=lambda: None, instead="words alone")
             if any(read)
@@ -231,11 +227,16 @@ def _lexical_scores(weights: Mapping[str, float], sentences: Sequence[Sentence])
     return scores
 
 
-async def _cosines(query: Query, texts: list[str], embedder: Embedder) -> list[float] | None:
-    contexts = [context for context in query.context if context.semantic > 0]
-    asked = [semantic_text(query), *(context.text for context in contexts)]
-    vectors = await embed_checked(embedder, asked, "query")
-    main: NDArray[np.float32] = blend(vectors[0], contexts, list(vectors[1:]))
+async def _cosines(
+    query: Query, texts: list[str], embedder: Embedder, run: Run
+) -> list[float] | None:
+    """Returns the cosine of each text with the question, as retrieval asks it."""
+    asked = semantic_texts([query])
+    sent = [text if legibility(embedder, text, run) else "" for text in asked]
+    vectors = await embed_checked(embedder, sent, "query")
+    (main,) = blended([query], dict(zip(asked, vectors, strict=True)))
+    if main is None:
+        return None
     passages = await embed_checked(embedder, texts, "passage")
     return [float(cosine) for cosine in passages @ main]
 

@@ -211,6 +211,21 @@ async def test_sentences_that_a_model_cannot_read_are_scored_by_their_words():
     assert [left_out.stage for left_out in answer.degraded] == ["vector"]
 
 
+async def test_a_turn_that_a_model_cannot_read_moves_no_question():
+    """As in retrieval: to the model such texts are all much alike."""
+
+    class Latin(Meaning):
+        def legibility(self, text):
+            return text.isascii()
+
+    evidence = candidates("The sea is blue.", "Automobiles park on level two.")
+    turn = ContextText("海は青いですか", semantic=9.0)
+    asked = Query("where is my car", context=(turn,))
+    answer = await extractive_answer(asked, evidence, embedder=Latin())
+    assert answer.text == "Automobiles park on level two. [2]"
+    assert [left_out.stage for left_out in answer.degraded] == ["vector"]
+
+
 async def test_an_embedder_that_fails_is_a_typed_error_or_made_do_without():
     class Broken(Meaning):
         async def embed(self, texts, kind="query"):
