@@ -102,15 +102,18 @@ class HistoryExpansionTransformer:
 
     def _shared(self, known: set[str], asked: Sequence[str], answer: str) -> str:
         """Returns the words of user turns that an answer took up, each term once."""
-        lacking = set(self.analyzer.terms(answer)) - known
+        said = " ".join(asked)
+        shared = set(self.analyzer.terms(answer)).intersection(self.analyzer.terms(said)) - known
         words: list[str] = []
-        for chunk in dict.fromkeys(" ".join(asked).split()):
+        for chunk in dict.fromkeys(said.split()):
+            if not shared:
+                break
             terms = self.analyzer.terms(chunk)
-            if lacking.isdisjoint(terms):
+            if shared.isdisjoint(terms):
                 continue
             # Where words have no spaces between them, a chunk may be a sentence.
-            words += _runs(terms, lacking) if is_paired(chunk) else [chunk]
-            lacking.difference_update(terms)
+            words += _runs(terms, shared) if is_paired(chunk) else [chunk]
+            shared.difference_update(terms)
         return " ".join(words)
 
 
