@@ -274,13 +274,14 @@ def _usage(usage: Foreign) -> Usage | None:
 
 
 def _reasoning(sent: Callable[..., Foreign]) -> str:
-    beside = (text_of(sent(name)) for name in _REASONING)
-    within = (
+    for name in _REASONING:
+        if beside := text_of(sent(name)):
+            return beside
+    return "".join(
         text_of(read(part, "thinking"))
         for part in _items(sent("content"))
         if read(part, "type") == "thinking"
     )
-    return next(filter(None, beside), "") or "".join(within)
 
 
 def text_of(value: Foreign) -> str:
@@ -304,7 +305,9 @@ def _arguments(value: Foreign) -> str:
 
 
 def _items(value: Foreign) -> Sequence[Foreign]:
-    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+    if value is None or isinstance(value, (str, bytes)):  # the usual cases, told much faster
+        return ()
+    return value if isinstance(value, (list, Sequence)) else ()
 
 
 def _integer(value: Foreign) -> int | None:
