@@ -354,9 +354,10 @@ class _Preparation:
             raise InvalidAugmentation(f"the augmenter's numbers: {error}") from None
 
     def _written_back(self, augmentation: Augmentation, found: SearchResult) -> PreparedRequest:
-        trimmed = () if self.allowance is None else self.allowance.trimmed
-        request, text = self.request.without(trimmed), augmentation.text
-        if text is not None and text != request.question:
+        request, asked, text = self.request, self.request.question, augmentation.text
+        if self.allowance is not None:
+            request = request.without(self.allowance.trimmed)
+        if text is not None and text != asked:
             request = request.with_question(text)
         retrieval = Retrieval(
             candidates=found.candidates,
@@ -367,8 +368,7 @@ class _Preparation:
             degraded=tuple(dict.fromkeys((*self.run.record.degraded, *found.degraded))),
             trace=self.run.record.trace(),
         )
-        asked, budget = self.request.question, self.preparer.budget
-        return PreparedRequest(request, asked, retrieval, budget=budget)
+        return PreparedRequest(request, asked, retrieval, budget=self.preparer.budget)
 
     async def _without_text(self) -> PreparedRequest:
         if not getattr(self.preparer.augmenter, "keeps_message", False):
