@@ -128,6 +128,7 @@ def checked_counter(count: object) -> None:
         raise InvalidContextBudget('count_tokens must be a function, "auto" or None')
 
 
+@functools.lru_cache(maxsize=256)
 def _encoding_of(model: str) -> str | None:
     from tiktoken import encoding_name_for_model  # noqa: PLC0415 - not on import of ragchat
 
