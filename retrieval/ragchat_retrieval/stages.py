@@ -4,6 +4,9 @@ A coroutine function runs on the loop. Anything else runs in a worker thread, wi
 context variables, and an awaitable that comes back is awaited on the loop. Partials, decorated
 functions, bound methods and objects with ``__call__`` are looked through: the OpenAI SDK's
 ``create`` is a decorated coroutine function for which `inspect.iscoroutinefunction` says False.
+
+A stage that hangs keeps its thread after it was given up. So stages have threads of their own:
+those of the loop, which stores, models and name look-ups work in, stay free.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ import functools
 import inspect
 import threading
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import CodeType, CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +30,11 @@ T = TypeVar("T")
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LAYERS = 100
 """Most wrappers looked through; proxies that answer to every attribute would never end."""
+
+_MOST = 32
+"""Sync stages that run at the same time on one loop."""
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
 def is_async_callable(stage: object) -> bool:
@@ -74,13 +85,23 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kw
     else:
         outcome = _Outcome()
         try:
-            result = await asyncio.to_thread(outcome.of, stage, *args, **kwargs)
+            call = functools.partial(copy_context().run, outcome.of, stage, *args, **kwargs)
+            result = await asyncio.get_running_loop().run_in_executor(_threads(), call)
         except asyncio.CancelledError:
             outcome.drop()
             raise
     if isinstance(result, (CoroutineType, Awaitable)):  # a coroutine is told much faster
         result = await result
     return cast("T", result)
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Returns the threads for stages that are called on the running loop; they end with it."""
+    loop = asyncio.get_running_loop()
+    pool = _pools.get(loop)
+    if pool is None:  # nobody else makes it meanwhile: a loop runs in one thread
+        pool = _pools[loop] = ThreadPoolExecutor(_MOST, thread_name_prefix="ragchat-stage")
+    return pool
 
 
 async def beside(much: bool, work: Callable[..., T], /, *args: Any) -> T:  # noqa: FBT001 - it is the point

@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest.mock import AsyncMock, MagicMock
 
@@ -180,6 +181,23 @@ async def test_a_stop_iteration_is_an_error_and_no_endless_wait():
     async with asyncio.timeout(10):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await call_stage(stage)
+
+
+async def test_a_sync_stage_that_hangs_leaves_the_threads_of_the_loop_to_everything_else():
+    """A timed-out sync stage keeps its thread; stores and models do not wait behind it."""
+    loop, started, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+
+    def hang() -> bool:
+        loop.call_soon_threadsafe(started.set)
+        return release.wait(10)
+
+    hanging = asyncio.create_task(call_stage(hang))
+    async with asyncio.timeout(5):
+        await started.wait()
+        assert await asyncio.to_thread(int) == 0
+        release.set()
+        assert await hanging
 
 
 async def test_a_slow_sync_stage_does_not_hold_the_loop():
