@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pydantic import BaseModel
 
 from ragchat.errors import EmptyResponse
-from ragchat_retrieval.stages import is_async_callable
+from ragchat_retrieval.stages import in_thread, is_async_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,7 +208,7 @@ class _SyncUpstream:
         return chunk
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._worker.close)
+        await in_thread(self._worker.close)
 
 
 class _Worker:
@@ -225,11 +225,11 @@ class _Worker:
 
     async def run(self, work: Callable[[], Foreign], *, opens: bool = False) -> Foreign:
         try:
-            return await asyncio.to_thread(self._run, work, opens=opens)
+            return await in_thread(self._run, work, opens=opens)
         except asyncio.CancelledError:
             self._closing = True
             if opens:  # the thread may be out already, with a stream that nobody else knows of
-                await asyncio.to_thread(self.close)
+                await in_thread(self.close)
             raise
 
     def close(self) -> None:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ragchat import sync
 from ragchat.interop.foreign import ForeignRetriever, Found, Theirs, candidates_for, metadata_of
 from ragchat_retrieval.errors import InvalidSetting, MissingExtra
+from ragchat_retrieval.stages import in_thread
 
 try:
     from haystack import Document, component
@@ -74,7 +74,7 @@ async def _run(part: Theirs, **given: Any) -> dict[str, Any]:
     if getattr(part, "__haystack_supports_async__", False):
         outputs: dict[str, Any] = await part.run_async(**given)
         return outputs
-    return await asyncio.to_thread(part.run, **given)
+    return await in_thread(part.run, **given)
 
 
 @component

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from ragchat import sync
 from ragchat.interop.foreign import ForeignRetriever, Found, candidates_for, metadata_of
 from ragchat_retrieval.errors import MissingExtra
+from ragchat_retrieval.stages import in_thread
 
 try:
     from llama_index.core.retrievers import BaseRetriever, VectorIndexRetriever
@@ -59,7 +59,7 @@ def from_llamaindex(
 
 async def _ask(retriever: BaseRetriever, text: str) -> list[Found]:
     if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001 - what it overrides
-        nodes = await asyncio.to_thread(retriever.retrieve, text)
+        nodes = await in_thread(retriever.retrieve, text)
     else:
         nodes = await retriever.aretrieve(text)
     return [

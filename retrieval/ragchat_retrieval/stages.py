@@ -4,9 +4,6 @@ A coroutine function runs on the loop. Anything else runs in a worker thread, wi
 context variables, and an awaitable that comes back is awaited on the loop. Partials, decorated
 functions, bound methods and objects with ``__call__`` are looked through: the OpenAI SDK's
 ``create`` is a decorated coroutine function for which `inspect.iscoroutinefunction` says False.
-
-A stage that hangs keeps its thread after it was given up. So stages have threads of their own:
-those of the loop, which stores, models and name look-ups work in, stay free.
 """
 
 from __future__ import annotations
@@ -19,20 +16,21 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from types import CodeType, CoroutineType, MethodType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LAYERS = 100
 """Most wrappers looked through; proxies that answer to every attribute would never end."""
 
-_MOST = 32
-"""Sync stages that run at the same time on one loop."""
+_MOST = 64
+"""Threads for sync code of the user's on one loop."""
 
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
@@ -85,8 +83,7 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kw
     else:
         outcome = _Outcome()
         try:
-            call = functools.partial(copy_context().run, outcome.of, stage, *args, **kwargs)
-            result = await asyncio.get_running_loop().run_in_executor(_threads(), call)
+            result = await in_thread(outcome.of, stage, *args, **kwargs)
         except asyncio.CancelledError:
             outcome.drop()
             raise
@@ -95,8 +92,18 @@ async def call_stage(stage: Callable[..., T | Awaitable[T]], /, *args: Any, **kw
     return cast("T", result)
 
 
+async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls sync code of the user's in a worker thread, with the caller's context variables.
+
+    What hangs keeps its thread after it was given up. So such code has threads of its own: those of
+    the loop, which stores, models and name look-ups work in, stay free.
+    """
+    call = functools.partial(copy_context().run, work, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_threads(), call)
+
+
 def _threads() -> ThreadPoolExecutor:
-    """Returns the threads for stages that are called on the running loop; they end with it."""
+    """Returns the threads for what is called on the running loop; they end with it."""
     loop = asyncio.get_running_loop()
     pool = _pools.get(loop)
     if pool is None:  # nobody else makes it meanwhile: a loop runs in one thread

@@ -17,6 +17,7 @@ from ragchat.errors import EmptyResponse
 from ragchat.prepared import PreparedRequest, Retrieval
 from ragchat.request import ChatRequest
 from ragchat.testing import Reply, ScriptedChatModel
+from ragchat_retrieval import stages
 from ragchat_retrieval.errors import InvalidSetting
 
 GUARD = 20
@@ -603,7 +604,7 @@ async def test_a_sync_call_that_returns_after_its_consumer_was_cancelled_is_clos
     assert upstream.closes == 1
 
 
-async def test_a_sync_call_that_has_returned_unnoticed_is_closed_on_cancellation():
+async def test_a_sync_call_that_has_returned_unnoticed_is_closed_on_cancellation(monkeypatch):
     """Its thread is out already when the consumer is cancelled, and its result not yet in."""
     loop, reached, hold = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     upstream = SyncUpstream("a")
@@ -613,8 +614,8 @@ async def test_a_sync_call_that_has_returned_unnoticed_is_closed_on_cancellation
         assert hold.wait(GUARD)
         return upstream
 
-    pool = ThreadPoolExecutor(1)
-    loop.set_default_executor(pool)
+    monkeypatch.setattr(stages, "_MOST", 1)
+    pool = stages._threads()
     task = asyncio.create_task(anext(prepared().stream(create)))
     async with asyncio.timeout(GUARD):
         await reached.wait()
@@ -624,6 +625,21 @@ async def test_a_sync_call_that_has_returned_unnoticed_is_closed_on_cancellation
         with pytest.raises(asyncio.CancelledError):
             await task
     assert upstream.closes == 1
+
+
+async def test_sync_streams_that_wait_leave_the_threads_of_the_loop_to_everything_else():
+    """Stores and models do not wait behind the chunks of a slow model."""
+    hold = threading.Event()
+    upstream = SyncUpstream("a", hold=hold)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with prepared().stream(upstream.create) as stream, asyncio.timeout(GUARD):
+        await anext(stream)
+        waiting = asyncio.create_task(anext(stream, None))
+        while not upstream.reached.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0)
+        assert await asyncio.to_thread(int) == 0
+        hold.set()
+        assert await waiting is None
 
 
 async def test_a_plain_function_may_return_the_coroutine_of_an_async_call():
