@@ -28,7 +28,7 @@ from ragchat_retrieval.filters import Filter
 from ragchat_retrieval.foreign import facts_of, query_of, retrieved
 from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.speculation import Speculation
-from ragchat_retrieval.stages import call_stage, is_async_callable
+from ragchat_retrieval.stages import call_stage, check_listener
 from ragchat_retrieval.text import clean_query
 from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of
 
@@ -192,8 +192,7 @@ def _check_kinds(preparer: Preparer) -> None:
         if not callable(stage) and not (optional and stage is None):
             hint = ", as index.retriever() is" if name == "retriever" else ""
             raise InvalidSetting(name, "must be callable" + (", or None" if optional else hint))
-    if is_async_callable(preparer.on_stage):
-        raise InvalidSetting("on_stage", "must not be async: it is called, not awaited")
+    check_listener("on_stage", preparer.on_stage)
     if type(preparer.speculative) is not bool:
         raise InvalidSetting("speculative", "must be True or False")
     if preparer.top_k is not None and type(preparer.top_k) is not int:

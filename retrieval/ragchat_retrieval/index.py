@@ -36,6 +36,7 @@ from ragchat_retrieval.revisions import (
     revise,
 )
 from ragchat_retrieval.searching import Searcher, searched
+from ragchat_retrieval.stages import check_listener
 from ragchat_retrieval.stores.joined import JoinedStore
 from ragchat_retrieval.stores.memory import MemoryStore
 from ragchat_retrieval.values import Query, Revision, SearchResult
@@ -118,6 +119,7 @@ class HybridIndex(Adopting):
             on_progress: Hears floats 0 … 1, never falling, 1.0 last.
 
         Raises:
+            InvalidSetting: `splitter` is none, or `on_progress` is async.
             InvalidDocument: One is no `Document`.
             DuplicateDocumentID: One id occurs twice.
             InvalidText: NUL or a lone surrogate in a field.
@@ -127,6 +129,7 @@ class HybridIndex(Adopting):
         """
         if splitter is not None:
             check_splitter("splitter", splitter)
+        check_listener("on_progress", on_progress)
         tell = on_progress or _ignore
         tell(0.0)
         cutter = splitter or self.splitter
@@ -216,13 +219,14 @@ class HybridIndex(Adopting):
         few documents at a time, so that a stopped run goes on where it was.
 
         Raises:
-            InvalidSetting: The index has no embedder.
+            InvalidSetting: The index has no embedder, or `on_progress` is async.
             IdentityMismatch: The corpus has vectors of another model.
             EmbeddingError: The embedder failed. Where it is a document's fault, which is then
                 named, the others have got their vectors.
         """
         if self.embedder is None:
             raise InvalidSetting("embedder", "is needed to embed")
+        check_listener("on_progress", on_progress)
         tell = on_progress or _ignore
         stored = await self._adopted()
         await self._learn()

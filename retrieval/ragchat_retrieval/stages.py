@@ -19,6 +19,8 @@ from types import CodeType, CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from ragchat_retrieval.errors import InvalidSetting
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -53,6 +55,16 @@ def is_async_callable(stage: object) -> bool:
         else:
             return False
     return False
+
+
+def check_listener(name: str, given: object) -> None:
+    """Refuses a listener that would have to be awaited; None is no listener.
+
+    Raises:
+        InvalidSetting: It is async.
+    """
+    if is_async_callable(given):
+        raise InvalidSetting(name, "must not be async: it is called, not awaited")
 
 
 def _is_async(function: object) -> bool:

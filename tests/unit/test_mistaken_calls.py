@@ -67,6 +67,26 @@ async def test_one_question_in_the_place_of_several_is_not_read_letter_by_letter
         sync.HybridIndex(index).search_batch("leave")
 
 
+async def test_a_listener_that_would_have_to_be_awaited_is_refused_before_any_work(tmp_path):
+    """Its coroutines would be dropped, and nobody would hear anything."""
+
+    async def on_progress(share):
+        raise AssertionError
+
+    index, topics = ragchat.in_memory(), [Topic("q", ragchat.Query("leave"), {"leave": 1})]
+    for use in (
+        lambda: index.ingest(ragchat.Document("a", "b"), on_progress=on_progress),
+        lambda: index.embed(on_progress=on_progress),
+        lambda: ragchat.ingest_directory(index, tmp_path, on_progress=on_progress),
+        lambda: ragchat.evaluate(index, topics, on_progress=on_progress),
+        lambda: ragchat.tune(index, topics, on_progress=on_progress),
+        lambda: ragchat.migrate_index(index, ragchat.in_memory(), on_progress=on_progress),
+    ):
+        with pytest.raises(InvalidSetting, match="on_progress: must not be async"):
+            await use()
+    assert await index.document_ids() == []
+
+
 async def test_a_list_of_messages_in_the_place_of_a_request_is_told_its_name():
     preparer = ragchat.Preparer(ragchat.in_memory().retriever())
     with pytest.raises(ragchat.InvalidRequest, match=r"messages=\[…\]"):

@@ -18,7 +18,7 @@ from ragchat_retrieval.index import HybridIndex
 from ragchat_retrieval.kinds import check_callable
 from ragchat_retrieval.merging import fused_lanes
 from ragchat_retrieval.policy import Policy, Run, running
-from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.stages import call_stage, check_listener
 from ragchat_retrieval.tasks import each
 from ragchat_retrieval.values import SearchResult
 
@@ -72,11 +72,13 @@ async def evaluate(
 
     Raises:
         InvalidSetting: There is no topic, two share an id, a grade is no whole number up to 60, or
-            a fusion is named like a stage, or the retriever cannot be called.
+            a fusion is named like a stage, the retriever cannot be called, or `on_progress` is
+            async.
         RetrievalError: A search failed.
     """
     if not isinstance(retriever, HybridIndex):
         check_callable("retriever", retriever, "an index or a retriever, as index.retriever() is")
+    check_listener("on_progress", on_progress)
     others = dict(fusions or {})
     for name in others:
         if name in STAGES:

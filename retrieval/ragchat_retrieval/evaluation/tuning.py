@@ -24,7 +24,7 @@ from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.options import SearchOptions
 from ragchat_retrieval.policy import Run
 from ragchat_retrieval.rerank import Rerank, RerankDefaults
-from ragchat_retrieval.stages import call_stage
+from ragchat_retrieval.stages import call_stage, check_listener
 from ragchat_retrieval.values import Candidate
 
 if TYPE_CHECKING:
@@ -122,10 +122,12 @@ async def tune(
         on_progress: Hears floats 0 … 1, never falling, 1.0 last.
 
     Raises:
-        InvalidSetting: A setting is out of range, the topics cannot be split, or there is no index.
+        InvalidSetting: A setting is out of range, the topics cannot be split, there is no index, or
+            `on_progress` is async.
         RetrievalError: A search failed.
     """
     check_index("index", index)
+    check_listener("on_progress", on_progress)
     chosen, tried = Metric.of(metric), grid or Grid()
     step = rerank if rerank is None or isinstance(rerank, Rerank) else Rerank(rerank)
     tell = on_progress or _ignore

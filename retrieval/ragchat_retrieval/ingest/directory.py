@@ -24,6 +24,7 @@ from ragchat_retrieval.ingest.report import IngestError, IngestReport
 from ragchat_retrieval.ingest.suffixes import SuffixSplitters
 from ragchat_retrieval.ingest.vanished import check_root, remove, vanished
 from ragchat_retrieval.kinds import check_index
+from ragchat_retrieval.stages import check_listener
 from ragchat_retrieval.values import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -137,10 +138,11 @@ async def ingest_directory(
 
     Raises:
         InvalidSetting: A setting cannot work; nothing is at `path`; the root name belongs to
-            another folder; there are too many files.
+            another folder; there are too many files; `on_progress` is async.
         RetrievalError: The index failed.
     """
     check_index("index", index)
+    check_listener("on_progress", on_progress)
     selection = Selection(
         glob=_patterns(glob),
         exclude=_patterns(exclude),

@@ -16,6 +16,7 @@ from ragchat_retrieval.kinds import check_index
 from ragchat_retrieval.migration.copying import EVERYTHING, Copying
 from ragchat_retrieval.migration.report import MigrationReport
 from ragchat_retrieval.migration.verifying import Comparison, compared
+from ragchat_retrieval.stages import check_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,8 @@ async def migrate_index(
         What was done, and up to which revision of the old index the new one is complete.
 
     Raises:
-        InvalidSetting: `batch` is below 1, the two are one, or one is no index.
+        InvalidSetting: `batch` is below 1, the two are one, one is no index, or `on_progress` is
+            async.
         IdentityMismatch: The new corpus was written with something else.
         MigrationTargetInUse: The new corpus holds documents that the old one has not.
         MigrationMismatch: Verification found a difference: while the old index was not written, or
@@ -73,6 +75,7 @@ async def migrate_index(
     """
     check_index("old", old)
     check_index("new", new)
+    check_listener("on_progress", on_progress)
     if batch < 1:
         raise InvalidSetting("batch", "must be at least 1")
     if old.store is new.store:
