@@ -48,8 +48,8 @@ _LABEL = re.compile(
         |stand-?\s?alone|self-contained|follow-?\s?up|translated|search|final|new|hypothetical
         |expanded)\s+){0,3}
     (?:query|question|translation(?:\s+(?:in|into|to)\s+\w+)?
-        |passage|answer|output|result|text|rewrite)
-    [*_]*\s*[:\uff1a][*_]*\s*""",
+        |passage|answer|output|result|text|rewrite|wording|variant|variation|alternative)
+    (?:\s*\#?\d{1,2})?[*_]*\s*[:\uff1a][*_]*\s*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _QUOTES = {
@@ -65,7 +65,8 @@ _QUOTES = {
 }
 _BULLET = re.compile(
     r"""\A(?:[-*+\u2013\u2022\u2023\u25aa]\s+
-    |[(\[]?\d{1,3}(?:[)\]]\s*|\.(?:\s+|(?=[^\x00-\x7f\d]))))""",
+    |[(\[\uff08]?\d{1,3}(?:[)\]\u3001\uff09\uff0e]\s*|\.(?:\s+|(?=[^\x00-\x7f\d])))
+    |\*\*\d{1,3}[.)]\*\*\s*)""",
     re.VERBOSE,
 )
 _BROKEN_JSON = re.compile(r"""^[ \t]*[{\[][ \t\r]*(?:["'{\[]|$)""", re.MULTILINE)
