@@ -37,24 +37,27 @@ class Rounds:
                 self._begins = {}
                 return [] if event == known else [event]
             case TextDelta():
-                return self._text(event)
+                between = self._between(event.choice)
+                self._lengths[event.choice] += len(event.text)
+                return [*between, event]
             case Usage():
                 self._usage = _added(self._usage, event)
                 return [self._usage]
-            case Citation() | Finished() | Checked():
+            case Citation():
+                between = self._between(event.choice)
+                return [*between, _moved(event, self._begins[event.choice])]
+            case Finished() | Checked():
                 return [_moved(event, self._begins.get(event.choice, 0))]
         return [event]
 
-    def _text(self, event: TextDelta) -> list[WireEvent]:
-        choice, said = event.choice, self._lengths.get(event.choice, 0)
-        between: list[WireEvent] = []
-        if choice not in self._begins:
-            if said:
-                between = [TextDelta(choice, _BETWEEN)]
-                said += len(_BETWEEN)
-            self._begins[choice] = said
-        self._lengths[choice] = said + len(event.text)
-        return [*between, event]
+    def _between(self, choice: int) -> list[WireEvent]:
+        """Begins the text of a round; returns what parts it from the text before."""
+        if choice in self._begins:
+            return []
+        said = self._lengths.get(choice, 0)
+        between: list[WireEvent] = [TextDelta(choice, _BETWEEN)] if said else []
+        self._lengths[choice] = self._begins[choice] = said + (len(_BETWEEN) if said else 0)
+        return between
 
 
 def _added(one: Usage, other: Usage) -> Usage:

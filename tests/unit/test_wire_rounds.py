@@ -62,6 +62,22 @@ async def test_places_in_later_rounds_are_those_of_the_whole_answer():
     assert claim["text"] == "Ask again."
 
 
+async def test_a_round_may_begin_with_a_marker_that_is_taken_out():
+    """Its place is the empty range where the round's own text begins."""
+    reader = EventReader(SOURCES, citations="strip")
+    events = [*round_of("Wait.", reason="tool_calls"), *reader.start()]
+    for piece in "[2] Ask again.":
+        events += reader.feed({"choices": [{"delta": {"content": piece}}]})
+    events += reader.finish()
+    forms = await sent(events, EventEncoder())
+    text = "".join(form["text"] for form in forms if form["type"] == "text")
+    assert text == "Wait.\n\nAsk again."
+    [place] = [(form["start"], form["end"]) for form in forms if form["type"] == "citation"]
+    *_, [annotation] = [form["annotations"] for form in forms if form["type"] == "finished"]
+    cited = annotation["url_citation"]
+    assert place == (cited["start_index"], cited["end_index"]) == (7, 7)
+
+
 async def test_a_client_of_the_api_hears_of_one_end_with_all_citations():
     """The official client cannot join two lists of annotations."""
     events = [*round_of("25 days [1].", reason="tool_calls"), *round_of("Ask again [2].")]
