@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ragchat.access import Foreign, read
 from ragchat.cli.checking import show_verification, verification_record
 from ragchat.cli.options import (
     DEFAULT_CORPUS,
@@ -38,9 +37,10 @@ from ragchat.forms import degraded_records, passage_record, query_record
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Mapping
 
     from ragchat.citations import Citations, Verification
+    from ragchat.events import Event
     from ragchat.prepared import PreparedRequest
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.index import HybridIndex
@@ -221,8 +221,8 @@ async def converse(face: Face, prepared: PreparedRequest) -> Answer:
         raise CommandFailed("OPENAI_API_KEY holds a character that no request can carry")
     said: list[str] = []
     finish_reason: str | None = None
-    async with AsyncOpenAI() as client, prepared.stream(client.chat.completions.create) as chunks:
-        pieces = pieces_of(chunks)
+    async with AsyncOpenAI() as client, prepared.events(client.chat.completions.create) as events:
+        pieces = pieces_of(events)
         try:
             with face.waiting("Waiting for the model"):
                 piece = await following(pieces)
@@ -259,14 +259,16 @@ async def following(pieces: AsyncIterator[Answer]) -> Answer | None:
         raise CommandFailed(f"chat model: its stream broke ({type(error).__name__})") from error
 
 
-async def pieces_of(chunks: AsyncIterator[Foreign]) -> AsyncIterator[Answer]:
-    """Yields what each chunk adds to the first choice: its text or refusal, and how it ends."""
-    async for chunk in chunks:
-        for choice in read(chunk, "choices") or ():
-            if not read(choice, "index"):
-                delta = read(choice, "delta")
-                text = read(delta, "content") or read(delta, "refusal") or ""
-                yield Answer(text, read(choice, "finish_reason"))
+async def pieces_of(events: AsyncIterable[Event]) -> AsyncIterator[Answer]:
+    """Yields what each event adds to the first choice: its text or refusal, and how it ends."""
+    from ragchat.events import Finished, RefusalDelta, TextDelta  # noqa: PLC0415 - as above
+
+    async for event in events:
+        match event:
+            case TextDelta(choice=0, text=text) | RefusalDelta(choice=0, text=text):
+                yield Answer(text, None)
+            case Finished(choice=0, finish_reason=reason):
+                yield Answer("", reason)
 
 
 def show_footnotes(face: Face, passages: Mapping[int, Passage]) -> None:

@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from ragchat.cli.app import app
-from ragchat.cli.ask import Answer, pieces_of
 from ragchat.cli.running import shown
 from ragchat.testing import Failure, Interrupted, LoopbackOpenAI, Reply
 
@@ -766,24 +765,25 @@ def test_an_answer_that_is_not_whole_says_so_and_a_refusal_is_shown(filled, repl
     assert words in done.stderr
 
 
-async def test_chunks_of_odd_shape_are_read_for_what_they_hold():
-    async def chunks():
-        for choices in (
-            None,
-            [],
-            [{"delta": None, "index": 0}],
-            [{"delta": {"content": "other"}, "index": 1}],
-            [{"delta": {"content": "text"}}],
-            [{"finish_reason": "stop", "index": 0}],
-        ):
-            yield {"choices": choices}
-        yield {}
-
-    pieces = [piece async for piece in pieces_of(chunks())]
-    assert [(piece.text, piece.finish_reason) for piece in pieces if piece != Answer("", None)] == [
-        ("text", None),
-        ("", "stop"),
+def test_chunks_of_odd_shape_are_read_for_what_they_hold(filled):
+    """Some providers write content as parts, and what a model thinks is no answer."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "loud?"}]}
+    choices = [
+        None,
+        [],
+        [{"index": 0, "delta": None}],
+        [{"index": 1, "delta": {"content": "other"}}],
+        [{"index": 0, "delta": {"content": [thought]}}],
+        [{"index": 0, "delta": {"content": [{"type": "text", "text": "It makes "}]}}],
+        [{"delta": {"content": "62 dB [1]."}}],
+        [{"index": 0, "finish_reason": "stop"}],
     ]
+    chunks = [*({"choices": each} for each in choices), {}]
+    with LoopbackOpenAI(default=Reply(chunks=chunks)) as server:
+        env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
+        done = filled("ask", "How loud is it?", "--model", "m", **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "It makes 62 dB [1]."
 
 
 @pytest.mark.parametrize("key", ["sk-\u00e9", "sk-a\nb"])
