@@ -57,12 +57,15 @@ class Upstream:
 
         Raises:
             EmptyResponse: It is no JSON object.
-            APIError: The server refused or could not be reached.
+            APIError: The server refused, failed on the way, or could not be reached.
         """
         response = await self._completions.with_raw_response.create(
             model=body["model"], messages=[], extra_body=body
         )
-        return _object(response.http_response.content)
+        answer = _object(response.http_response.content)
+        if (error := answer.get("error")) and not answer.get("choices"):
+            raise _failure(response.http_request, error)
+        return answer
 
     async def stream(self, /, **body: Any) -> RawStream:
         """Opens a stream, whose chunks come in batches.
@@ -160,15 +163,14 @@ class RawStream:
             self._news.set()
 
     def _error_in(self, data: bytes) -> openai.APIError | None:
-        """Returns the error that a server sent in a chunk's place, as the client would raise it."""
+        """Returns the error that a server sent in a chunk's place, if it did."""
         if b'"error"' not in data:  # nearly always; inside of a text its quotes are escaped
             return None
         try:
-            body = _object(data).get("error")
+            error = _object(data).get("error")
         except EmptyResponse:
             return None
-        told = "the chat model's server failed"
-        return openai.APIError(told, self._request, body=body) if body else None
+        return _failure(self._request, error) if error else None
 
 
 class _Read:
@@ -188,6 +190,11 @@ class _Read:
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _failure(request: Foreign, error: object) -> openai.APIError:
+    """Returns the error that a server told in an answer's place, as the client would raise it."""
+    return openai.APIError("the chat model's server failed", request, body=error)
 
 
 def _object(data: bytes) -> dict[str, Any]:

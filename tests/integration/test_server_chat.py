@@ -173,6 +173,15 @@ async def test_an_error_that_the_model_streams_ends_the_answer(served, upstream)
     assert not any("annotations" in chunk for chunk in chunks)
 
 
+async def test_an_error_in_place_of_a_whole_answer_is_no_answer(served, upstream):
+    """Some servers say 200 all the same, where a model fails on the way."""
+    error = {"message": "overloaded, sk-upstream", "code": 502}
+    upstream.script({"error": error})
+    answer = await served.http.post("/v1/chat/completions", json={"messages": ASKED})
+    assert answer.status_code == 502
+    assert answer.json() == {"error": {**error, "message": "overloaded, ***"}}
+
+
 @pytest.mark.parametrize(
     ("ending", "whole"),
     [
