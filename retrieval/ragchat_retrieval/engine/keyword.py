@@ -90,17 +90,15 @@ class KeywordLane:
         weighted = [(factor, *place) for factor, postings in found for place in postings]
         if not weighted:
             return np.zeros(len(self.lengths))
-        # In one piece each, and of the type that counting and taking need, so that nothing is
-        # copied again.
-        size = sum(end - start for _, _, start, end in weighted)
-        rows, weights, norms = np.empty(size, np.intp), np.empty(size), self.norms
-        low = 0
-        for factor, segment, start, end in weighted:
-            part = slice(low, low + end - start)
-            rows[part] = segment.rows[start:end]
-            self._part(factor, segment.counts[start:end], norms.take(rows[part]), weights[part])
-            low = part.stop
-        return np.bincount(rows, weights, len(self.lengths)).astype(np.float64, copy=False)
+        # The terms together, since most have few postings, and each step has a fixed cost; and rows
+        # of the type that counting and taking need, so that nothing is copied again.
+        sizes = [end - start for _, _, start, end in weighted]
+        rows = np.empty(sum(sizes), np.intp)
+        np.concatenate([segment.rows[start:end] for _, segment, start, end in weighted], out=rows)
+        counts = np.concatenate([segment.counts[start:end] for _, segment, start, end in weighted])
+        factors = np.repeat([factor for factor, *_ in weighted], sizes)
+        parts = _parts(factors, counts, self.norms.take(rows))
+        return np.bincount(rows, parts, len(self.lengths)).astype(np.float64, copy=False)
 
     def scores_of(self, terms: Mapping[str, float], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the same scores for some rows only."""
@@ -125,7 +123,7 @@ class KeywordLane:
                 if len(hits):
                     counts = segment.counts[start:end].take(at[hits])
                     hits += low
-                    sums[hits] += self._part(factor, counts, norms[hits], np.empty(len(hits)))
+                    sums[hits] += _parts(factor, counts, norms[hits])
         result = np.empty(len(rows))
         result[order] = sums
         return result
@@ -179,16 +177,15 @@ class KeywordLane:
             for segment, start, end in postings
         )
 
-    @staticmethod
-    def _part(
-        factor: float,
-        counts: NDArray[np.unsignedinteger],
-        norms: NDArray[np.float64],
-        part: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Writes the contributions of one term to `part`, and returns it; `norms` are lost."""
-        part[...] = counts
-        norms += part
-        part /= norms
-        part *= factor
-        return part
+
+def _parts(
+    factors: float | NDArray[np.float64],
+    counts: NDArray[np.unsignedinteger],
+    norms: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Returns the contributions of terms to the scores of rows; `norms` are lost."""
+    parts = counts.astype(np.float64)
+    norms += parts
+    parts /= norms
+    parts *= factors
+    return parts
