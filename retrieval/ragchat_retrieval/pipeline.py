@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.foreign import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.options import SearchKeywords
     from ragchat_retrieval.ports import Retriever, Store
+    from ragchat_retrieval.searching import Searcher
     from ragchat_retrieval.speculation import Speculation
     from ragchat_retrieval.values import Passage
 
@@ -174,12 +175,11 @@ class RetrievalPipeline:
         if asked.top_k is not None and asked.top_k <= 0:
             return Anticipated(asked, ())
         run = started(self._options.policy)
-        (ranking,) = await carried(
-            run,
-            "search",
-            lambda: self._ranked(run, [asked]),
-            facts=facts_of(self, asked),
-        )
+
+        async def rank() -> Sequence[Any]:
+            return await self._ranked(run, await self._searcher(), [asked])
+
+        (ranking,) = await carried(run, "search", rank, facts=facts_of(self, asked))
         return Anticipated(asked, ranking, tuple(run.record.degraded))
 
     async def _retrieve(
@@ -188,14 +188,11 @@ class RetrievalPipeline:
         options = self._options
         for transformer in self._transformers:
             asked = await self._transform(transformer, asked, run)
-        queries, rankings = await searched(
-            await self._wordings(asked, run),
-            partial(self._ranked, run, read=early is None),
-            early,
-            run,
-        )
-        if isinstance(self._source, HybridIndex):
-            searcher = await self._source.searcher()
+        wordings = await self._wordings(asked, run)
+        searcher = await self._searcher()
+        search = partial(self._ranked, run, searcher, read=early is None)
+        queries, rankings = await searched(wordings, search, early, run)
+        if searcher is not None:
             return queries, await searcher.finish(fuse_variants(rankings), options, run)
         merged = rankings[0] if len(rankings) == 1 else fuse_candidates(rankings)
         found = await finish(
@@ -203,19 +200,22 @@ class RetrievalPipeline:
         )
         return queries, found
 
+    async def _searcher(self) -> Searcher | None:
+        """Returns what searches the index as it is now; None over a foreign retriever."""
+        return await self._source.searcher() if isinstance(self._source, HybridIndex) else None
+
     async def _ranked(
-        self, run: Run, queries: Sequence[Query], *, read: bool = False
+        self, run: Run, searcher: Searcher | None, queries: Sequence[Query], *, read: bool = False
     ) -> Sequence[Any]:
         """Returns a ranking per query: of ids for an index, of candidates for a retriever."""
-        source = self._source
-        if isinstance(source, HybridIndex):
-            return await (await source.searcher()).rank(queries, self._options, run, read=read)
-        ask: Callable[[Query], object] = source
+        if searcher is not None:
+            return await searcher.rank(queries, self._options, run, read=read)
+        ask = cast("Callable[[Query], object]", self._source)
 
         async def one(query: Query) -> list[Candidate]:
             most = self._options.asked_of(query.top_k)
             asked = query if most == query.top_k else replace(query, top_k=most)
-            result = await call_stage(ask, for_foreign(source, asked))
+            result = await call_stage(ask, for_foreign(ask, asked))
             for degradation in degraded_of(result):
                 run.record.degrade(degradation.stage, degradation.reason)
             return candidates_of(result, query)

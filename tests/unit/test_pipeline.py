@@ -51,6 +51,22 @@ async def test_a_pipeline_without_stages_finds_what_its_index_finds():
     )
 
 
+async def test_a_store_is_asked_once_a_retrieval_what_it_was_written_with():
+    """For a store elsewhere, each further look would be a way there and back."""
+    asked = []
+
+    class Counting(MemoryStore):
+        async def identity(self):
+            asked.append(1)
+            return await super().identity()
+
+    index = await index_of("red apple", "green apple", store=Counting())
+    retriever = index.retriever(expander=lambda q: [q.with_text("green")])
+    asked.clear()
+    assert len(await retriever("apple")) == 2
+    assert len(asked) == 1
+
+
 async def test_the_original_counts_double_among_the_wordings():
     async def retrieve(query):
         return found("a", "b") if query.text == "original" else found("b", "a")
