@@ -230,12 +230,13 @@ def _passages(given: object, splitter_name: str) -> Sequence[Passage]:
     Raises:
         InvalidSetting: It is no passages.
     """
-    passages = tuple(given) if isinstance(given, Iterable) else (given,)
-    for passage in passages:
-        if not isinstance(passage, Passage):
-            kind = type(passage).__name__
+    passages: list[Passage] = []
+    for piece in given if isinstance(given, Iterable) else (given,):
+        if not isinstance(piece, Passage):
+            kind = type(piece).__name__
             problem = f"{splitter_name} must return a Passage for each piece, not {kind}"
             raise InvalidSetting("splitter", problem)
+        passages.append(piece)
     return passages
 
 
