@@ -183,10 +183,9 @@ def stands_for(store: Store, whole: str, *parts: str) -> bool:
         whole: Name of the method that it may offer.
         *parts: Names of the methods that it is called instead of.
     """
+    names = {whole, *parts}
     layers = (getattr(store, "__dict__", {}), *map(vars, type(store).__mro__))
-    return next(
-        (whole in layer for layer in layers if any(n in layer for n in (whole, *parts))), False
-    )
+    return next((whole in layer for layer in layers if not names.isdisjoint(layer)), False)
 
 
 @runtime_checkable
