@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 from ragchat.forms import unbroken
 from ragchat.wire.failures import failure_of, place_of
+from ragchat.wire.pacing import paced
 from ragchat.wire.rounds import Rounds
-from ragchat_retrieval.tasks import ended
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 
     from ragchat.wire.moments import Failure, WireEvent
 
@@ -82,7 +81,7 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
     def written(event: WireEvent) -> list[bytes]:
         return [piece for seen in rounds.feed(event) for piece in encoder.feed(seen)]
 
-    async with aclosing(_paced(events)) as running:
+    async with aclosing(paced(events, _SILENCE)) as running:
         try:
             async for event in running:
                 for piece in silent if event is None else written(event):
@@ -96,48 +95,6 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
             last = encoder.finish()
     for piece in last:
         yield piece
-
-
-async def _paced(events: AsyncIterable[WireEvent]) -> AsyncGenerator[WireEvent | None]:
-    """Yields the events, and None after a long silence; one task iterates them to their end."""
-    arrived: asyncio.Queue[WireEvent | None] = asyncio.Queue(1)
-
-    async def read() -> None:
-        async with aclosing(_iterated(events)) as running:
-            async for event in running:
-                await arrived.put(event)
-
-    def wake(done: asyncio.Task[None]) -> None:
-        if not done.cancelled():
-            done.exception()  # whoever closes this early does not ask for it
-        if arrived.empty():
-            arrived.put_nowait(None)
-
-    reading = asyncio.create_task(read())
-    reading.add_done_callback(wake)
-    try:
-        while not (reading.done() and arrived.empty()):
-            event = None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SILENCE):
-                    event = await arrived.get()
-            if event is not None or not reading.done():
-                yield event
-        await reading
-    finally:
-        await ended(reading)
-
-
-async def _iterated(events: AsyncIterable[WireEvent]) -> AsyncGenerator[WireEvent]:
-    """Iterates anything, and closes it as far as it can be closed."""
-    iterator: AsyncIterator[WireEvent] = aiter(events)
-    try:
-        async for event in iterator:
-            yield event
-    finally:
-        close = getattr(iterator, "aclose", None)
-        if close is not None:
-            await close()
 
 
 def server_sent(data: object, *, name: str = "") -> bytes:
