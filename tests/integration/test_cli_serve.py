@@ -66,7 +66,7 @@ def test_it_serves_until_a_signal_and_ends_in_order(started, sent):
 
 
 STUCK = """
-import sys, threading
+import signal, sys, threading
 from ragchat.cli import main
 from ragchat_retrieval.ingest.reading import FileReader
 
@@ -75,6 +75,7 @@ def documents(self, file):
     threading.Event().wait()
 
 FileReader.documents = documents
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 main()
 """
 """The command line, with a file that takes for ever to be read."""
