@@ -69,8 +69,11 @@ _BULLET = re.compile(
     |\*\*\d{1,3}[.)]\*\*\s*)""",
     re.VERBOSE,
 )
-_BROKEN_JSON = re.compile(r"""^[ \t]*[{\[][ \t\r]*(?:["'{\[]|$)""", re.MULTILINE)
-"""A line that begins as JSON does: where none could be decoded, no line is a wording."""
+_JSON = re.compile(
+    r"""^[ \t]*(?:[{\[]\s*["{\[\]}]|\{\s*['\u2018\u201c]\w+['\u2019\u201d]\s*:
+    |(?:null|None|true|false)\Z)""",
+    re.MULTILINE | re.VERBOSE,
+)
 
 
 def reply_text(response: Foreign, *, model: str | None = None) -> str:
@@ -165,6 +168,16 @@ def _unquote(text: str) -> str:
     return inner.strip()
 
 
+def begins_json(text: str, *, anywhere: bool = False) -> bool:
+    """Says whether JSON begins `text`, or what a small model takes for it, whole or broken.
+
+    Args:
+        text: What a model said; ``null`` and its like count where nothing follows.
+        anywhere: Whether a later line may begin it, too.
+    """
+    return bool(_JSON.search(text) if anywhere else _JSON.match(text))
+
+
 def is_overlong(answer: str, asked: str) -> bool:
     """Says whether an answer is nonsense, being far longer than the question it is made of."""
     return len(answer) > max(_LONGEST, _MOST_TIMES * len(asked))
@@ -205,7 +218,7 @@ def wordings(reply: str) -> list[str]:
         members = said if isinstance(said, dict) else first_object(reply)
         lists = (value for value in members.values() if isinstance(value, list))
         found = list(texts_in(next(lists, ())))
-    return found or ([] if _BROKEN_JSON.search(reply) else lines(reply))
+    return found or ([] if begins_json(reply, anywhere=True) else lines(reply))
 
 
 def lines(text: str) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragchat.conversation import ConversationQuery
 from ragchat.errors import EmptyModelOutput, MissingModelOutput, OverlongModelOutput
 from ragchat.json_search import first_object
-from ragchat.replies import clean_text, is_overlong
+from ragchat.replies import begins_json, clean_text, is_overlong
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.text import clean_query
 
@@ -32,11 +31,6 @@ QUERY_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-_JSON = re.compile(
-    r"[{\[]\s*[\"{\[\]}]|\{\s*['\u2018\u201c]\w+['\u2019\u201d]\s*:|(?:null|None|true|false)\Z"
-)
-"""Begins JSON, or what a small model takes for it; a constant of it is the whole reply."""
-
 
 async def ask_for_query(model: ChatModel, prompt: str, *, asked: str) -> str:
     """Asks a model for one query and returns its text, never blank.
@@ -57,7 +51,7 @@ async def ask_for_query(model: ChatModel, prompt: str, *, asked: str) -> str:
     given = first_object(reply)
     if isinstance(text := given.get("query"), str):
         return bare(text, model, asked=asked)
-    if not _JSON.match(clean_text(reply)):
+    if not begins_json(clean_text(reply)):
         return bare(reply, model, asked=asked)
     texts = [value for value in given.values() if isinstance(value, str)]
     if len(texts) != 1:

@@ -84,6 +84,7 @@ async def test_fewer_usable_variants_are_invalid_and_none_is_empty():
         'Here they are:\n["one",\n "two",\n]',
         '[\r\n"one",\r\n]',
         "{'queries': ['one']}",
+        "null",
         "-\n*\n---",
     ],
 )
@@ -95,11 +96,11 @@ async def test_pieces_of_json_and_of_lists_are_no_wordings(reply, n):
 
 
 @pytest.mark.parametrize(
-    "reply", ["[Errno 2] found\n{} in Python", "1. [Errno 2] found\n2. {} in Python"]
+    "reply", ["[Errno 2] found\n[Errno 3] lost", "1. [Errno 2] found\n2. [Errno 3] lost"]
 )
 async def test_a_wording_may_begin_with_a_bracket(reply):
     wanted = await expander(reply, 2)[0](Query("q"))
-    assert [query.text for query in wanted] == ["[Errno 2] found", "{} in Python"]
+    assert [query.text for query in wanted] == ["[Errno 2] found", "[Errno 3] lost"]
 
 
 @pytest.mark.parametrize(
