@@ -67,7 +67,7 @@ async def _prepared(
 ) -> PreparedRequest:
     top_k = service.top_k(options.top_k)
     preparer = tenant.preparer.with_options(filter=options.filter, top_k=top_k)
-    fingerprints = partial(tenant.index.store.fingerprints, scope=tenant.scope)
+    fingerprints = partial(tenant.index.store.hashes, scope=tenant.scope)
     with service.metrics.preparing.time():
         return await service.rounds.prepare(
             preparer, params, fingerprints, owner=tenant.reach, options=[options.filter, top_k]

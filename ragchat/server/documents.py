@@ -77,7 +77,7 @@ async def put_document(
     _, body = await read_body(request, DocumentBody)
     metadata = {**body.metadata, **tenant.stamp}
     document = Document(wanted, body.text, title=body.title, source=body.source, metadata=metadata)
-    known = await tenant.index.store.fingerprints([wanted], scope=tenant.scope)
+    known = await tenant.index.store.hashes([wanted], scope=tenant.scope)
     try:
         report = await tenant.index.ingest(document, scope=tenant.scope)
     except ScopeViolation:

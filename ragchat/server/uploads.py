@@ -186,8 +186,8 @@ async def _outside(tenant: Tenant, document_id: str) -> Problem:
     A document that stands there outside the scope is unknown here, whatever the new one says.
     """
     store = tenant.index.store
-    mine = await store.fingerprints([document_id], scope=tenant.scope)
-    if not mine and await store.fingerprints([document_id], scope=Filter()):
+    mine = await store.hashes([document_id], scope=tenant.scope)
+    if not mine and await store.hashes([document_id], scope=Filter()):
         return unknown()
     problem = "file: the metadata of a record contradict the key's scope"
     return Problem(400, problem, code="outside_scope", param="file")

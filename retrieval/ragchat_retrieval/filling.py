@@ -110,13 +110,13 @@ async def _embedded(store: Store, embedder: Embedder, document_id: str) -> Revis
         DocumentChanged: It was changed or removed while it was read.
     """
     # What was read is of one revision if that is the same before and after.
-    fingerprints = await store.fingerprints([document_id], scope=_EVERYTHING)
+    fingerprints = await store.hashes([document_id], scope=_EVERYTHING)
     document = await store.document(document_id, scope=_EVERYTHING)
     passages = await store.neighbours(document_id, 0, _ALL, scope=_EVERYTHING)
     known = await store.vectors([passage.id for passage in passages], scope=_EVERYTHING)
     if document is None or document_id not in fingerprints or len(known) == len(passages):
         return None
-    if await store.fingerprints([document_id], scope=_EVERYTHING) != fingerprints:
+    if await store.hashes([document_id], scope=_EVERYTHING) != fingerprints:
         raise DocumentChanged(document_id, store=store.name)
     texts = await asyncio.to_thread(lambda: [indexed_text(passage) for passage in passages])
     owners = [document_id] * len(texts)

@@ -138,7 +138,7 @@ class HybridIndex(Adopting):
         stored = await self._adopted()
         await self._learn()
         check_identity(stored, self.identity, store=self.store.name, writing=True)
-        known = await self.store.fingerprints([d.id for d in documents], scope=Filter())
+        known = await self.store.hashes([d.id for d in documents], scope=Filter())
         await check_scope(self.store, documents, known, bounds)
         fresh = await asyncio.to_thread(changed, documents, known, cutter.name)
         made = await revise(

@@ -205,10 +205,10 @@ class Store(Protocol):
         """Returns the passages at ordinals ``ordinal − n … ordinal + n``, in order."""
         ...
 
-    async def fingerprints(
+    async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> Mapping[str, str]:
-        """Returns the fingerprints of the known ones among these documents; None means all."""
+        """Returns the fingerprints (`Revision.fingerprint`) of the known documents; None means all."""
         ...
 
     async def search_text(

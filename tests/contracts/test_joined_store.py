@@ -85,9 +85,9 @@ class Through:
     async def vectors(self, passage_ids, *, scope):
         return self.stripped(await self.joined.vectors(self.full(passage_ids), scope=scope))
 
-    async def fingerprints(self, document_ids=None, *, scope):
+    async def hashes(self, document_ids=None, *, scope):
         wanted = None if document_ids is None else self.full(document_ids)
-        return self.stripped(await self.joined.fingerprints(wanted, scope=scope))
+        return self.stripped(await self.joined.hashes(wanted, scope=scope))
 
     async def term_counts(self, terms):
         return await self.joined.term_counts(terms)

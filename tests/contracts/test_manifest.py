@@ -344,7 +344,7 @@ async def test_a_killed_write_leaves_each_document_whole() -> None:
 
     async def check(disk: Disk) -> None:
         store = opened(disk)
-        prints = await store.fingerprints(scope=ALL)
+        prints = await store.hashes(scope=ALL)
         expected: list[str] = []
         for old, new in zip(OLD, NEW, strict=True):
             name = old.document.id

@@ -64,7 +64,7 @@ async def stored(index: HybridIndex) -> dict[str, object]:
     store = index.store
     ids = await store.document_ids(scope=ALL)
     return {
-        "fingerprints": dict(await store.fingerprints(scope=ALL)),
+        "fingerprints": dict(await store.hashes(scope=ALL)),
         "documents": [await store.document(i, scope=ALL) for i in ids],
         "passages": [list(await store.neighbours(i, 0, 100, scope=ALL)) for i in ids],
     }
@@ -251,8 +251,8 @@ class Restless(MemoryStore):
 
     writes = 0
 
-    async def fingerprints(self, document_ids=None, *, scope):
-        found = await super().fingerprints(document_ids, scope=scope)
+    async def hashes(self, document_ids=None, *, scope):
+        found = await super().hashes(document_ids, scope=scope)
         if document_ids is None and self.writes:
             self.writes -= 1
             await HybridIndex(self, embedder=SMALL).ingest(*documents(3, f"edition{self.writes}"))

@@ -389,7 +389,7 @@ async def test_forty_thousand_passages_with_few_bound_variables(
     assert found[ids[-1]] == many.passages[-1]
     assert len(await store.vectors(ids, scope=ALL)) == len(ids)
     assert ids_of(await by_words(store, "n39999")) == [ids[-1]]
-    assert len(await store.fingerprints(ids, scope=ALL)) == 0
+    assert len(await store.hashes(ids, scope=ALL)) == 0
     fewer = revision("big", *(f"part n{n}" for n in range(39_000)))
     await put(store, fewer)
     assert await store.count(scope=ALL) == (2, 39_001, 39_001)

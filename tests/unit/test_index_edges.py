@@ -222,9 +222,9 @@ async def test_filling_in_vectors_never_undoes_a_reset(store):
 async def test_ready_made_revisions_have_fingerprints_of_their_own(store):
     index = index_on(store)
     await index.replace(mixed(("one", RED), ("two", RED)))
-    first = await store.fingerprints(scope=Filter())
+    first = await store.hashes(scope=Filter())
     await index.replace(mixed(("one", RED), ("two", BLUE)))
-    assert await store.fingerprints(scope=Filter()) != first
+    assert await store.hashes(scope=Filter()) != first
 
 
 # --- vectors that were given ---

@@ -32,7 +32,7 @@ async def check_scope(
     """
     if not scope:
         return
-    mine = await store.fingerprints([d.id for d in documents], scope=scope)
+    mine = await store.hashes([d.id for d in documents], scope=scope)
     for document in documents:
         hidden = document.id in known and document.id not in mine
         if hidden or not scope.matches_document(document):

@@ -66,7 +66,7 @@ class Copying:
 
     async def _read(self, document_ids: Sequence[str]) -> list[Revision]:
         store = self.old.store
-        before = await store.fingerprints(document_ids, scope=EVERYTHING)
+        before = await store.hashes(document_ids, scope=EVERYTHING)
         read = await each(list(before.items()), self._read_one)
         found = [revision for revision in read if revision is not None]
         if self.keeps_vectors:
@@ -74,7 +74,7 @@ class Copying:
             known = await store.vectors(ids, scope=EVERYTHING)
             found = [replace(r, vectors=_rows(r, known)) for r in found]
         # What was read of a document is of one revision if it is the same before and after.
-        after = await store.fingerprints(list(before), scope=EVERYTHING)
+        after = await store.hashes(list(before), scope=EVERYTHING)
         return [r for r in found if after.get(r.document.id) == r.fingerprint]
 
     async def _read_one(self, known: tuple[str, str]) -> Revision | None:

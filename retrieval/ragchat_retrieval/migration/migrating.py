@@ -124,8 +124,8 @@ class _Run:
         old, new = self.copying.old.store, self.copying.new.store
         for number in range(_ROUNDS):
             revision = await old.revision()
-            wanted = await old.fingerprints(scope=EVERYTHING)
-            known = await new.fingerprints(scope=EVERYTHING)
+            wanted = await old.hashes(scope=EVERYTHING)
+            known = await new.hashes(scope=EVERYTHING)
             stale = [i for i in sorted(wanted) if known.get(i) != wanted[i]]
             gone = known.keys() - wanted.keys()
             if gone and not number and not prune:

@@ -44,8 +44,6 @@ async def swap_indexes(
     # Two files may each have a corpus of this name.
     here, everything = store.corpus(name), Filter()
     known = await here.revision() == await other.revision()
-    if not known or await here.fingerprints(scope=everything) != await other.fingerprints(
-        scope=everything
-    ):
+    if not known or await here.hashes(scope=everything) != await other.hashes(scope=everything):
         raise SwapUnsupported("the two corpora are not in the same store", store=store.name)
     await store.swap_corpus(name, expected=expected)

@@ -94,7 +94,7 @@ async def compared(copying: Copying, suspects: Sequence[str] = ()) -> Comparison
         copying: The copy.
         suspects: Documents to look at besides, which an earlier comparison found to differ.
     """
-    old = await copying.old.store.fingerprints(scope=EVERYTHING)
+    old = await copying.old.store.hashes(scope=EVERYTHING)
     found = await _counts(copying)
     found += await _fingerprints(copying, old)
     ids = await copying.old.store.document_ids(scope=EVERYTHING)
@@ -124,7 +124,7 @@ async def _counts(copying: Copying) -> list[Difference]:
 
 
 async def _fingerprints(copying: Copying, old: Mapping[str, str]) -> list[Difference]:
-    new = await copying.new.store.fingerprints(scope=EVERYTHING)
+    new = await copying.new.store.hashes(scope=EVERYTHING)
     differing = sorted(i for i in old.keys() | new.keys() if old.get(i) != new.get(i))
     return _of("another fingerprint", differing)
 

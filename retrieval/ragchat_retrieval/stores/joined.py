@@ -212,17 +212,15 @@ class JoinedStore:
             return [self._told(passage, prefix) for passage in found]
         return []
 
-    async def fingerprints(
+    async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> dict[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""
         if document_ids is not None:
             return _merged(
-                await self._ask_for(
-                    document_ids, lambda part, ids: part.fingerprints(ids, scope=scope)
-                )
+                await self._ask_for(document_ids, lambda part, ids: part.hashes(ids, scope=scope))
             )
-        found = await self._ask(lambda part: part.fingerprints(scope=scope))
+        found = await self._ask(lambda part: part.hashes(scope=scope))
         return _merged(dict(zip(self._parts, found, strict=True)))
 
     async def count(self, *, scope: Filter) -> StoreCounts:

@@ -177,7 +177,7 @@ class ManifestStore:
         entries = await self._reader().entries([document_id], scope, text=True)
         return entries[0].document if entries else None
 
-    async def fingerprints(
+    async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> dict[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""

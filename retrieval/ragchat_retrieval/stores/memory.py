@@ -187,7 +187,7 @@ class MemoryStore(EngineLanes):
         entries = await self._documents([document_id], scope)
         return entries[0].document if entries else None
 
-    async def fingerprints(
+    async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> dict[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""

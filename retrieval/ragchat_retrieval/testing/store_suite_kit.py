@@ -180,7 +180,7 @@ async def contents(store: Store) -> dict[str, object]:
         "documents": [await store.document(i, scope=ALL) for i in documents],
         "passages": dict(await store.get(ids, scope=ALL)),
         "vectors": {i: vector.tolist() for i, vector in vectors.items()},
-        "fingerprints": dict(await store.fingerprints(scope=ALL)),
+        "fingerprints": dict(await store.hashes(scope=ALL)),
     }
 
 

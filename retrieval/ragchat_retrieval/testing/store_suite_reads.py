@@ -78,7 +78,7 @@ class ReadContract:
         assert not await store.get(["a"], scope=ALL)
         assert not await store.vectors(["a"], scope=ALL)
         assert not await store.neighbours("a", 0, 1, scope=ALL)
-        assert not await store.fingerprints(scope=ALL)
+        assert not await store.hashes(scope=ALL)
         assert not await by_words(store, "word")
         assert not await by_vector(store, axis(0))
         assert not await store.score_text({"word": 1.0}, ["a"], scope=ALL)
@@ -186,7 +186,7 @@ class ReadContract:
         assert await store.delete(["\ud800", "a\x00"], scope=ALL) == 0
         assert await store.delete_by_source("\ud800", scope=ALL) == 0
         assert not await store.neighbours("\ud800", 0, 3, scope=ALL)
-        assert not await store.fingerprints(["missing", "\ud800"], scope=ALL)
+        assert not await store.hashes(["missing", "\ud800"], scope=ALL)
 
     async def test_vectors_come_back_as_given(self, store: Store) -> None:
         """Vectors are float32 and equal to those written; passages without one are left out."""
@@ -227,9 +227,9 @@ class ReadContract:
             store, revision("a", "one", fingerprint="f1"), revision("b", "two", fingerprint="f2")
         )
         await put(store, revision("a", "one!", fingerprint="f3"))
-        assert await store.fingerprints(scope=ALL) == {"a": "f3", "b": "f2"}
-        assert await store.fingerprints(["b", "missing"], scope=ALL) == {"b": "f2"}
-        assert await store.fingerprints([], scope=ALL) == {}
+        assert await store.hashes(scope=ALL) == {"a": "f3", "b": "f2"}
+        assert await store.hashes(["b", "missing"], scope=ALL) == {"b": "f2"}
+        assert await store.hashes([], scope=ALL) == {}
 
 
 class ApartContract:
@@ -297,7 +297,7 @@ class ApartContract:
             await store.ids(scope=ALL),
             await store.document_ids(scope=ALL),
             await store.get(passage_ids(given), scope=ALL),
-            await store.fingerprints(scope=ALL),
+            await store.hashes(scope=ALL),
             await store.search_text({"one": 1.0}, 5, filter=ALL, scope=ALL),
             await store.corpora(),
         ]
@@ -325,7 +325,7 @@ class ClosingContract:
         "get": lambda store: store.get(["p"], scope=ALL),
         "vectors": lambda store: store.vectors(["p"], scope=ALL),
         "neighbours": lambda store: store.neighbours("a", 0, 1, scope=ALL),
-        "fingerprints": lambda store: store.fingerprints(scope=ALL),
+        "hashes": lambda store: store.hashes(scope=ALL),
         "search_text": lambda store: by_words(store, "one"),
         "score_text": lambda store: store.score_text({"one": 1.0}, ["p"], scope=ALL),
         "search_vector": lambda store: by_vector(store, axis(0)),

@@ -61,8 +61,8 @@ class ScopeContract:
         assert await shared.count(scope=RED) == (1, 2, 2)
         assert set(await shared.get(ids, scope=RED)) == set(mine)
         assert set(await shared.vectors(ids, scope=RED)) == set(mine)
-        assert await shared.fingerprints(scope=RED) == {"mine": "f-mine"}
-        assert await shared.fingerprints(["mine", "theirs"], scope=RED) == {"mine": "f-mine"}
+        assert await shared.hashes(scope=RED) == {"mine": "f-mine"}
+        assert await shared.hashes(["mine", "theirs"], scope=RED) == {"mine": "f-mine"}
         assert await shared.document("mine", scope=RED) == MINE.document
         assert await shared.document("theirs", scope=RED) is None
         assert await shared.document("nobodys", scope=RED) is None

@@ -133,7 +133,7 @@ class WriteContract:
         assert dict(await store.get(passage_ids(given), scope=ALL)) == {
             passage.id: passage for passage in given.passages
         }
-        assert await store.fingerprints(scope=ALL) == {"guide": "f1"}
+        assert await store.hashes(scope=ALL) == {"guide": "f1"}
 
     async def test_a_shorter_revision_leaves_no_tail(self, store: Store) -> None:
         """After each revision exactly its passages exist; an empty one removes the document."""
@@ -150,7 +150,7 @@ class WriteContract:
         assert await store.ids(scope=ALL) == passage_ids(other)
         assert await store.document_ids(scope=ALL) == ["other"]
         assert await store.document("guide", scope=ALL) is None
-        assert await store.fingerprints(scope=ALL) == {"other": ""}
+        assert await store.hashes(scope=ALL) == {"other": ""}
 
     async def test_passage_ids_may_stay_over_revisions(self, store: Store) -> None:
         """A new revision may use passage ids of the one that it replaces."""
@@ -292,7 +292,7 @@ class WriteContract:
             assert await contents(store) == before
         given = {"a": "f1", "b": ""}
         await store.replace(newer, identity=IDENTITY, scope=ALL, expected=given)
-        assert await store.fingerprints(scope=ALL) == {"a": "f2", "b": ""}
+        assert await store.hashes(scope=ALL) == {"a": "f2", "b": ""}
         with pytest.raises(DocumentChanged):
             await store.corpus("empty").replace(newer, identity=IDENTITY, scope=ALL, expected=given)
         assert "empty" not in await store.corpora()

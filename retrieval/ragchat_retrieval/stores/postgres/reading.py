@@ -92,7 +92,7 @@ async def neighbours(
     return [*read_passages(rows)]
 
 
-async def fingerprints(
+async def hashes(
     session: Session, tables: Tables, wanted: Collection[str] | None, scope: Filter
 ) -> dict[str, str]:
     """Returns fingerprints by document id; None asks for all."""

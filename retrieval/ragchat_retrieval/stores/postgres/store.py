@@ -268,12 +268,12 @@ class PostgresStore(PostgresLanes):
             lambda r: reading.neighbours(r.session, r.tables, owner, around, scope), []
         )
 
-    async def fingerprints(
+    async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> Mapping[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""
         ids = None if document_ids is None else reading.storable(document_ids)
-        return await self._read(lambda r: reading.fingerprints(r.session, r.tables, ids, scope), {})
+        return await self._read(lambda r: reading.hashes(r.session, r.tables, ids, scope), {})
 
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""

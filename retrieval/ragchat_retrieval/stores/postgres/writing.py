@@ -19,7 +19,7 @@ from ragchat_retrieval.stores.checks import agreed_identity, check_expected
 from ragchat_retrieval.stores.postgres import layout
 from ragchat_retrieval.stores.postgres.layout import NAME, Tables
 from ragchat_retrieval.stores.postgres.predicate import predicate
-from ragchat_retrieval.stores.postgres.reading import fingerprints, storable
+from ragchat_retrieval.stores.postgres.reading import hashes, storable
 from ragchat_retrieval.stores.postgres.rows import (
     DOCUMENT_COLUMNS,
     PASSAGE_COLUMNS,
@@ -113,9 +113,7 @@ class Writing:
         state = replace(state, identity=agreed)
         old = await self._replaced(state, revisions, scope)
         if expected:
-            known = await fingerprints(
-                self._session, self._tables(state), storable(expected), Filter()
-            )
+            known = await hashes(self._session, self._tables(state), storable(expected), Filter())
             check_expected(expected, known, store=NAME)
         state = await self._remove(state, old)
         written = [revision for revision in revisions if revision.passages]

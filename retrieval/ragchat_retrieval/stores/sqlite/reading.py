@@ -159,7 +159,7 @@ def passage_ids(connection: sqlite3.Connection, corpus: int) -> list[str]:
     return [found for (found,) in rows]
 
 
-def fingerprints(
+def hashes(
     connection: sqlite3.Connection, corpus: int, wanted: Collection[str] | None, scope: Filter
 ) -> dict[str, str]:
     """Returns fingerprints by document id; None asks for all."""

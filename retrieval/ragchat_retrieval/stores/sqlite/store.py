@@ -227,12 +227,12 @@ class SQLiteStore(FileLanes):
             lambda c, key: reading.neighbours(c, key, document_id, around, scope), []
         )
 
-    async def fingerprints(
+    async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> Mapping[str, str]:
         """Returns the fingerprints of the known ones among these documents; None means all."""
         wanted = None if document_ids is None else tuple(document_ids)
-        return await self._of_corpus(lambda c, key: reading.fingerprints(c, key, wanted, scope), {})
+        return await self._of_corpus(lambda c, key: reading.hashes(c, key, wanted, scope), {})
 
     async def count(self, *, scope: Filter) -> StoreCounts:
         """Returns how much the corpus holds."""

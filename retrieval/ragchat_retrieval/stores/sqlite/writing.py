@@ -16,8 +16,8 @@ from ragchat_retrieval.stores.sqlite.lanes import NAME
 from ragchat_retrieval.stores.sqlite.reading import (
     DocumentKey,
     documents_by_id,
-    fingerprints,
     first_revision,
+    hashes,
     read_state,
 )
 from ragchat_retrieval.stores.sqlite.schema import KEPT_CHANGES, batches
@@ -79,7 +79,7 @@ def replace_documents(
         if not document.visible:
             raise ScopeViolation(document_id=document.id)
     if expected:
-        known = fingerprints(connection, state.key, expected, Filter())
+        known = hashes(connection, state.key, expected, Filter())
         check_expected(expected, known, store=NAME)
     state = replace(state, identity=agreed)
     state, removed = _remove(connection, state, [document.key for document in old])
