@@ -79,15 +79,16 @@ if TYPE_CHECKING:
     from ragchat.gate import RetrievalGate
     from ragchat.images import patch_tokens, tile_tokens
     from ragchat.models import ChatModel
-    from ragchat.prepare import Preparer
+    from ragchat.prepare import Augmenter, Gate, Preparer
     from ragchat.prepared import PreparedEvents, PreparedRequest, PreparedStream, Retrieval
     from ragchat.reading import EventReader
     from ragchat.request import ChatRequest
     from ragchat.reranking import LLMReranker
-    from ragchat.tokens import TokenCounting, counter_for
+    from ragchat.tokens import TokenCounter, TokenCounting, counter_for
     from ragchat.tools import RagTools, ToolResult
     from ragchat.transforms import (
         CompressionTransformer,
+        ConversationTransformer,
         HistoryExpansionTransformer,
         HydeTransformer,
         QueryPlanner,
@@ -105,6 +106,7 @@ __all__ = [
     "Answers",
     "AugmentContext",
     "Augmentation",
+    "Augmenter",
     "ChatError",
     "ChatModel",
     "ChatRequest",
@@ -118,6 +120,7 @@ __all__ = [
     "ContextBudgetExceeded",
     "ContextualAugmenter",
     "ConversationQuery",
+    "ConversationTransformer",
     "Emitted",
     "EmptyExpansion",
     "EmptyModelOutput",
@@ -128,6 +131,7 @@ __all__ = [
     "ExtractiveAnswer",
     "FilteredModelOutput",
     "Finished",
+    "Gate",
     "GivenAnswer",
     "HistoryExpansionTransformer",
     "HydeTransformer",
@@ -165,6 +169,7 @@ __all__ = [
     "Support",
     "SupportingSentence",
     "TextDelta",
+    "TokenCounter",
     "TokenCounting",
     "ToolCall",
     "ToolCallDelta",
@@ -219,16 +224,16 @@ _HOMES = {
     "ragchat.gate": "RetrievalGate",
     "ragchat.images": "patch_tokens tile_tokens",
     "ragchat.models": "ChatModel",
-    "ragchat.prepare": "Preparer",
+    "ragchat.prepare": "Augmenter Gate Preparer",
     "ragchat.prepared": "PreparedEvents PreparedRequest PreparedStream Retrieval",
     "ragchat.reading": "EventReader",
     "ragchat.request": "ChatRequest",
     "ragchat.reranking": "LLMReranker",
-    "ragchat.tokens": "TokenCounting counter_for",
+    "ragchat.tokens": "TokenCounter TokenCounting counter_for",
     "ragchat.tools": "RagTools ToolResult",
     "ragchat.transforms": """
-        CompressionTransformer HistoryExpansionTransformer HydeTransformer QueryPlanner
-        RewriteTransformer TranslationTransformer chain
+        CompressionTransformer ConversationTransformer HistoryExpansionTransformer HydeTransformer
+        QueryPlanner RewriteTransformer TranslationTransformer chain
     """,
     "ragchat_retrieval.rerank": "rerank",
 }

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.migration import MigrationReport
     from ragchat_retrieval.options import FilterLike, SearchKeywords
-    from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
-    from ragchat_retrieval.ports import Embedder, Splitter
+    from ragchat_retrieval.pipeline import RetrievalPipeline, Transformer
+    from ragchat_retrieval.ports import Embedder, Expander, Splitter
     from ragchat_retrieval.values import Document, Query, Revision, SearchResult
 
 

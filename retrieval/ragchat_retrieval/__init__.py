@@ -139,6 +139,7 @@ if TYPE_CHECKING:
         Capabilities,
         CountsTerms,
         Embedder,
+        Expander,
         Hit,
         Identity,
         LaneQuery,
@@ -212,6 +213,7 @@ __all__ = [
     "Eq",
     "Evaluation",
     "Exists",
+    "Expander",
     "Explanation",
     "Filter",
     "FilterUnsupported",
@@ -401,8 +403,8 @@ _HOMES = {
     "pipeline": "RetrievalPipeline",
     "policy": "Policy StagePolicy",
     "ports": """
-        AsyncSplitter BothLanes Capabilities CountsTerms Embedder Hit Identity LaneQuery Reranker
-        Retriever SearchesAndReads SearchesBoth SearchesVectors Splitter Store StoreCounts
+        AsyncSplitter BothLanes Capabilities CountsTerms Embedder Expander Hit Identity LaneQuery
+        Reranker Retriever SearchesAndReads SearchesBoth SearchesVectors Splitter Store StoreCounts
         SwappableStore TellsWritten TermCounts Written
     """,
     "quantization": "Quantized quantize",

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from ragchat_retrieval.fusion import Fusion
     from ragchat_retrieval.lexical import Analyzer
     from ragchat_retrieval.options import FilterLike, SearchKeywords
-    from ragchat_retrieval.pipeline import Expander, RetrievalPipeline, Transformer
-    from ragchat_retrieval.ports import Embedder, Splitter, Store
+    from ragchat_retrieval.pipeline import RetrievalPipeline, Transformer
+    from ragchat_retrieval.ports import Embedder, Expander, Splitter, Store
     from ragchat_retrieval.values import Document
 
 

@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 
     from ragchat_retrieval.filters import Filter
     from ragchat_retrieval.options import SearchKeywords
-    from ragchat_retrieval.ports import Retriever, Store
+    from ragchat_retrieval.ports import Expander, Retriever, Store
     from ragchat_retrieval.searching import Searcher
     from ragchat_retrieval.speculation import Speculation
     from ragchat_retrieval.values import Passage
 
     Transformer = Callable[[Query], Query | Awaitable[Query]]
-    Expander = Callable[[Query], Sequence[Query] | Awaitable[Sequence[Query]]]
 
 
 F = TypeVar("F")

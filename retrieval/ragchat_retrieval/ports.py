@@ -208,7 +208,7 @@ class Store(Protocol):
     async def hashes(
         self, document_ids: Collection[str] | None = None, *, scope: Filter
     ) -> Mapping[str, str]:
-        """Returns the fingerprints (`Revision.fingerprint`) of the known documents; None means all."""
+        """Returns the `Revision.fingerprint` of each known document; None means all."""
         ...
 
     async def search_text(
@@ -348,6 +348,15 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
+class Expander(Protocol):
+    """Words a query in other ways. A bare async or sync function of this shape will do."""
+
+    def __call__(self, query: Query, /) -> Awaitable[Sequence[Query]] | Sequence[Query]:
+        """Returns the other wordings, searched beside the query itself."""
+        ...
+
+
+@runtime_checkable
 class Reranker(Protocol):
     """Scores candidates against a query. A bare async or sync function of this shape will do."""
 
@@ -365,6 +374,7 @@ __all__ = [
     "CountsTerms",
     "Embedder",
     "EmbeddingKind",
+    "Expander",
     "Hit",
     "Identity",
     "LaneQuery",

@@ -201,6 +201,29 @@ async def moving(old: ragchat.HybridIndex, new: ragchat.HybridIndex) -> None:
     await stores[0].swap_corpus("next")
 
 
+def shapes_of_stages() -> None:
+    """Stages of the user's own fit the shapes."""
+
+    def words(query: ragchat.Query) -> list[ragchat.Query]:
+        return [query.with_text("other words")]
+
+    async def unchanged(conversation: ragchat.ConversationQuery) -> ragchat.Query:
+        return conversation.query
+
+    expander: ragchat.Expander = words
+    gate: ragchat.Gate = ragchat.RetrievalGate()
+    transformer: ragchat.ConversationTransformer = unchanged
+    augmenter: ragchat.Augmenter = ragchat.IdentityAugmenter()
+    counter: ragchat.TokenCounter = len
+    ragchat.Preparer(
+        ragchat.quickstart().retriever(expander=expander),
+        gate=gate,
+        query_transformer=transformer,
+        augmenter=augmenter,
+    )
+    ragchat.ContextualAugmenter(count_tokens=counter)
+
+
 async def conversation(query: ragchat.Query, model: ragchat.ChatModel) -> None:
     """Transforms and answers without a model."""
     turn = ragchat.ConversationQuery(query, [{"role": "user", "content": "hello"}])
