@@ -338,19 +338,19 @@ class _Meter:
 def _presentable(
     candidates: Sequence[Candidate], context: AugmentContext
 ) -> tuple[list[Passage], int]:
-    """Returns the passages to present, and how many of them are no earlier ones.
+    """Returns the passages to present, each once, and how many of them are no earlier ones."""
 
-    With a ledger each is presented once, because a passage has one number.
-    """
-    found = [candidate.passage for candidate in candidates]
-    if context.ledger is None:
-        return [*found, *context.earlier], len(found)
-    distinct: dict[str, Passage] = {}
-    for passage in found:
-        distinct.setdefault(passage.id, passage)
+    def key(passage: Passage) -> tuple[str, str]:
+        # A ledger has one number for an id; without one, ids that a
+        # foreign retriever gives to several texts do no harm.
+        return passage.id, str(passage.text) if context.ledger is None else ""
+
+    distinct: dict[tuple[str, str], Passage] = {}
+    for candidate in candidates:
+        distinct.setdefault(key(candidate.passage), candidate.passage)
     new = len(distinct)
     for passage in context.earlier:
-        distinct.setdefault(passage.id, passage)
+        distinct.setdefault(key(passage), passage)
     return list(distinct.values()), new
 
 

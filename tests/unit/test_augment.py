@@ -51,6 +51,20 @@ def test_the_numbers_in_the_prompt_are_those_of_the_citations():
     assert {n: p.text for n, p in made.citations.items()} == {1: "a", 2: "b", 3: "c"}
 
 
+def test_a_passage_that_was_found_twice_is_presented_once():
+    """One source has one number, whatever a retriever of one's own returns."""
+    twice = [*found("a", "b"), *found("a", "b")]
+    made = ContextualAugmenter().augment("q", twice, CONTEXT)
+    assert [p.text for p in made.citations.values()] == ["a", "b"]
+    assert {e["citation"]: e["content"] for e in entries(made.text)} == {1: "a", 2: "b"}
+
+
+def test_texts_to_which_a_retriever_gives_one_id_are_all_presented():
+    chunks = [Candidate(Passage(text, id="page"), 1.0) for text in ("a", "b")]
+    made = ContextualAugmenter().augment("q", chunks, CONTEXT)
+    assert [p.text for p in made.citations.values()] == ["a", "b"]
+
+
 def test_edges_presents_the_best_first_and_last_and_keeps_numbers_by_relevance():
     made = ContextualAugmenter(order="edges").augment("q", found(*"abcde"), CONTEXT)
     assert [(e["citation"], e["content"]) for e in entries(made.text)] == [
