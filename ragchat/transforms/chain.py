@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ragchat.conversation import ConversationQuery
 from ragchat_retrieval.foreign import query_of
+from ragchat_retrieval.kinds import check_callable
 from ragchat_retrieval.stages import call_stage
 
 if TYPE_CHECKING:
@@ -41,5 +42,10 @@ def chain(*transformers: ConversationTransformer) -> Chain:
 
     Each gets the query of the one before it and the same history. The caller's filter, scope and
     top_k stand after every step, whatever a transformer returned.
+
+    Raises:
+        InvalidSetting: One cannot be called.
     """
+    for transformer in transformers:
+        check_callable("transformers", transformer, "callable, as HistoryExpansionTransformer() is")
     return Chain(transformers)

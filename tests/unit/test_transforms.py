@@ -429,6 +429,8 @@ async def test_a_chain_stops_at_none_and_refuses_anything_else():
     with pytest.raises(InvalidQuery):
         await chain(lambda _: "text")(query())
     assert await chain()(query()) == query()
+    with pytest.raises(InvalidSetting, match="transformers"):
+        chain(lambda _: None, 5)  # type: ignore[arg-type]
 
 
 async def test_a_filter_survives_all_transforms_and_the_expansion():
