@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         EmptyExpansion,
         EmptyModelOutput,
         EmptyResponse,
+        FailedResponse,
         FilteredModelOutput,
         InvalidAugmentation,
         InvalidCitations,
@@ -129,6 +130,7 @@ __all__ = [
     "EventFold",
     "EventReader",
     "ExtractiveAnswer",
+    "FailedResponse",
     "FilteredModelOutput",
     "Finished",
     "Gate",
@@ -209,7 +211,7 @@ _HOMES = {
     "ragchat.conversation": "ConversationQuery",
     "ragchat.errors": """
         ChatError ContextBudgetExceeded EmptyExpansion EmptyModelOutput EmptyResponse
-        FilteredModelOutput InvalidAugmentation InvalidCitations InvalidContextBudget
+        FailedResponse FilteredModelOutput InvalidAugmentation InvalidCitations InvalidContextBudget
         InvalidExpansion InvalidPrompt InvalidRequest MalformedVerdicts MissingModelOutput
         ModelReplyError NoFinalUserMessage OverlongModelOutput RefusedModelOutput
         TruncatedModelOutput UnknownCitation UnsupportedMedia WindowExceeded

@@ -13,6 +13,7 @@
         ├── InvalidCitations            stored citations that cannot be read
         ├── InvalidPrompt               a template that is missing, broken or lacks a variable
         ├── EmptyResponse               the answer call returned nothing at all
+        ├── FailedResponse              the model's server told an error in the answer's place
         ├── ModelReplyError             a helper model's reply cannot be used
         │   ├── MissingModelOutput      no response, choice, message or text
         │   ├── EmptyModelOutput        the text is blank
@@ -150,6 +151,18 @@ class EmptyResponse(ChatError):
 
     def __init__(self, problem: str = "the chat model returned no response") -> None:
         super().__init__(problem)
+
+
+class FailedResponse(ChatError):
+    """The chat model's server told an error where a piece of the answer was due.
+
+    Clients such as OpenAI's raise that by themselves; a function of one's own hands it on.
+    """
+
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("the chat model's server told an error in place of the answer")
 
 
 class ModelReplyError(ChatError):

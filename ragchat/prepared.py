@@ -167,6 +167,7 @@ class PreparedRequest:
 
         Raises:
             EmptyResponse: There is no response.
+            FailedResponse: It is an error that the server told in place of an answer.
             InvalidSetting: There is no such mode, or `response` is no completion, such as a text or
                 a stream.
         """
@@ -309,6 +310,7 @@ class PreparedEvents:
 
     Raises:
         EmptyResponse: ``create`` returned no stream, or a stream without a chunk.
+        FailedResponse: The server told an error in place of a chunk, and ``create`` handed it on.
         RuntimeError: Two tasks asked for an event at the same time.
     """
 

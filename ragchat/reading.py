@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ragchat.access import Foreign, read, reader
 from ragchat.citations import CitationStream, markdown_link
 from ragchat.citations.stream import checked_mode
-from ragchat.errors import EmptyResponse
+from ragchat.errors import EmptyResponse, FailedResponse
 from ragchat.events import (
     Citation,
     Finished,
@@ -69,9 +69,15 @@ class EventReader:
         return [] if sources is None else [sources]
 
     def feed(self, chunk: Foreign) -> list[Event]:
-        """Takes the next chunk."""
+        """Takes the next chunk.
+
+        Raises:
+            FailedResponse: It tells an error of the server.
+        """
         if chunk is None:
             return []
+        if isinstance(chunk, Mapping) and chunk.get("error"):  # of objects, clients see to it
+            raise FailedResponse
         self._empty = False
         sent = reader(chunk)
         if (usage := _usage(sent("usage"))) is not None:

@@ -12,6 +12,7 @@ import openai
 from ragchat.errors import (
     ContextBudgetExceeded,
     EmptyResponse,
+    FailedResponse,
     InvalidAugmentation,
     InvalidRequest,
 )
@@ -49,7 +50,7 @@ _STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((InvalidSetting,), 400),
     ((DeadlineExceeded, StageTimeout), 504),
     ((StoreError, EmbeddingError, RerankError, TokenizerUnavailable), 503),
-    ((EmptyResponse,), 502),
+    ((EmptyResponse, FailedResponse), 502),
 )
 _CODES: dict[type[BaseException], str] = {ContextBudgetExceeded: "context_length_exceeded"}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from ragchat import sync
 from ragchat.citations import Citations
-from ragchat.errors import EmptyResponse
+from ragchat.errors import EmptyResponse, FailedResponse
 from ragchat.events import (
     Answers,
     Citation,
@@ -309,6 +309,21 @@ def test_streams_of_unusual_shape_raise_nothing_and_lose_nothing(chunks, expecte
 def test_a_stream_without_a_chunk_is_an_empty_response(chunks):
     with pytest.raises(EmptyResponse):
         read(chunks)
+
+
+@pytest.mark.parametrize("said", [[], [delta(content="Half of a se")]])
+@pytest.mark.parametrize("error", [{"message": "a secret"}, "a secret"])
+@pytest.mark.parametrize("rest", [{}, {"choices": []}, {"choices": [{"finish_reason": "error"}]}])
+def test_an_error_in_place_of_a_chunk_is_no_end_of_the_answer(said, error, rest):
+    with pytest.raises(FailedResponse) as caught:
+        read([*said, {"error": error, **rest}])
+    assert "secret" not in str(caught.value)
+    assert caught.value.retryable
+
+
+def test_a_chunk_that_says_it_has_no_error_has_none():
+    (answer,) = fold(read([{**delta(content="a"), "error": None}])).choices
+    assert answer.content == "a"
 
 
 def test_the_last_usage_counts_and_comes_once():
