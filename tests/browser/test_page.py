@@ -298,6 +298,19 @@ def test_the_conversation_can_be_exported_as_markdown(visit, tmp_path):
     assert "[1] Handbook" in text
 
 
+def test_an_export_says_which_answer_broke_off(visit, tmp_path):
+    page = visit()
+    ask(page, "Say half of it")
+    told = page.locator("ragchat-answer").get_by_role("alert")
+    told.wait_for()
+    with page.expect_download() as download:
+        page.click("#export")
+    download.value.save_as(tmp_path / "answers.md")
+    text = (tmp_path / "answers.md").read_text("utf-8")
+    assert text.startswith("## Say half of it\n\nHalf of an ans\n\n*")
+    assert text.split("*")[1] in told.text_content()
+
+
 def test_light_and_dark_follow_the_system_and_the_switch(visit):
     page = visit(color_scheme="dark")
     paper = "getComputedStyle(document.body).backgroundColor"

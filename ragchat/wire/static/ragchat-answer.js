@@ -153,7 +153,8 @@ export class RagchatAnswer extends HTMLElement {
     const { state } = this;
     const cited = [...state.cited].sort((a, b) => a - b).map((number) => state.passage(number));
     const list = cited.map((passage) => `[${passage.number}] ${reference(passage)}`);
-    return [state.text.trimEnd(), ...(list.length ? [list.join("  \n")] : [])].join("\n\n") + "\n";
+    const [before, after] = [notice(state), ending(state)].map((words) => words && `*${words}*`);
+    return [before, state.text.trimEnd(), after, list.join("  \n")].filter(Boolean).join("\n\n") + "\n";
   }
 
   _changed(was) {
