@@ -13,7 +13,13 @@ import ragchat_retrieval
 
 if TYPE_CHECKING:
     from ragchat import errors, sync, testing, wire
-    from ragchat.augment import Augmentation, AugmentContext, ContextualAugmenter, IdentityAugmenter
+    from ragchat.augment import (
+        Augmentation,
+        AugmentContext,
+        Augmenter,
+        ContextualAugmenter,
+        IdentityAugmenter,
+    )
     from ragchat.budget import Allowance, RequestBudget
     from ragchat.citations import (
         Annotation,
@@ -77,15 +83,15 @@ if TYPE_CHECKING:
     )
     from ragchat.expansion import MultiQueryExpander
     from ragchat.extractive import ExtractiveAnswer, SupportingSentence, extractive_answer
-    from ragchat.gate import RetrievalGate
+    from ragchat.gate import Gate, RetrievalGate
     from ragchat.images import patch_tokens, tile_tokens
     from ragchat.models import ChatModel
-    from ragchat.prepare import Augmenter, Gate, Preparer
+    from ragchat.prepare import Preparer
     from ragchat.prepared import PreparedEvents, PreparedRequest, PreparedStream, Retrieval
     from ragchat.reading import EventReader
     from ragchat.request import ChatRequest
     from ragchat.reranking import LLMReranker
-    from ragchat.tokens import TokenCounter, TokenCounting, counter_for
+    from ragchat.tokens import TokenCounting, counter_for
     from ragchat.tools import RagTools, ToolResult
     from ragchat.transforms import (
         CompressionTransformer,
@@ -171,7 +177,6 @@ __all__ = [
     "Support",
     "SupportingSentence",
     "TextDelta",
-    "TokenCounter",
     "TokenCounting",
     "ToolCall",
     "ToolCallDelta",
@@ -202,7 +207,9 @@ __all__ = [
 __all__ += ragchat_retrieval.__all__
 
 _HOMES = {
-    "ragchat.augment": "AugmentContext Augmentation ContextualAugmenter IdentityAugmenter",
+    "ragchat.augment": """
+        AugmentContext Augmentation Augmenter ContextualAugmenter IdentityAugmenter
+    """,
     "ragchat.budget": "Allowance RequestBudget",
     "ragchat.citations": """
         Annotation CitationLedger CitationStream Citations Emitted Mention Placed Renumbered
@@ -223,15 +230,15 @@ _HOMES = {
     "ragchat.evaluation": "GivenAnswer citation_metrics",
     "ragchat.expansion": "MultiQueryExpander",
     "ragchat.extractive": "ExtractiveAnswer SupportingSentence extractive_answer",
-    "ragchat.gate": "RetrievalGate",
+    "ragchat.gate": "Gate RetrievalGate",
     "ragchat.images": "patch_tokens tile_tokens",
     "ragchat.models": "ChatModel",
-    "ragchat.prepare": "Augmenter Gate Preparer",
+    "ragchat.prepare": "Preparer",
     "ragchat.prepared": "PreparedEvents PreparedRequest PreparedStream Retrieval",
     "ragchat.reading": "EventReader",
     "ragchat.request": "ChatRequest",
     "ragchat.reranking": "LLMReranker",
-    "ragchat.tokens": "TokenCounter TokenCounting counter_for",
+    "ragchat.tokens": "TokenCounting counter_for",
     "ragchat.tools": "RagTools ToolResult",
     "ragchat.transforms": """
         CompressionTransformer ConversationTransformer HistoryExpansionTransformer HydeTransformer

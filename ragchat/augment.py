@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ragchat.citations import Citations
 from ragchat.errors import (
@@ -23,7 +23,7 @@ from ragchat_retrieval.stages import beside, is_async_callable
 from ragchat_retrieval.tokens import counts_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ragchat.citations import CitationLedger
     from ragchat.evidence import Encoding
@@ -69,6 +69,16 @@ class Augmentation:
 
     tokens: int | None = field(default=None, kw_only=True)
     """Tokens of the evidence block, where they were counted."""
+
+
+class Augmenter(Protocol):
+    """Writes evidence into a message. A bare async or sync function of this shape will do."""
+
+    def __call__(
+        self, question: str, candidates: Sequence[Candidate], context: AugmentContext, /
+    ) -> Awaitable[Augmentation] | Augmentation:
+        """Returns the message's new text and what it presents; a text of None keeps it."""
+        ...
 
 
 def augmentation_of(result: object) -> Augmentation:

@@ -11,15 +11,24 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.lexical import folded, is_paired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Iterable
 
     from ragchat.conversation import ConversationQuery
+
+
+class Gate(Protocol):
+    """Says whether a turn needs retrieval. A bare async or sync function of this shape will do."""
+
+    def __call__(self, conversation: ConversationQuery, /) -> Awaitable[bool] | bool:
+        """Returns True to retrieve; False sends the request out unchanged."""
+        ...
+
 
 MOST_WORDS = 6
 """A turn of more words retrieves, whatever they are."""

@@ -6,10 +6,9 @@ snapshot → gate → transform → retrieve → validate → augment → write 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -30,23 +29,19 @@ from ragchat_retrieval.policy import Policy, Run, running
 from ragchat_retrieval.speculation import Speculation
 from ragchat_retrieval.stages import call_stage, check_listener
 from ragchat_retrieval.text import clean_query
-from ragchat_retrieval.values import Candidate, Query, SearchResult, documents_of
+from ragchat_retrieval.values import Query, SearchResult, documents_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ragchat.augment import Augmenter
+    from ragchat.gate import Gate
     from ragchat.prepared import Skipped
     from ragchat.transforms.base import ConversationTransformer
     from ragchat_retrieval.foreign import AnyRetriever
     from ragchat_retrieval.options import FilterLike
     from ragchat_retrieval.trace import StageEvent
     from ragchat_retrieval.values import Passage
-
-Gate: TypeAlias = Callable[[ConversationQuery], Awaitable[bool] | bool]
-"""Says whether a turn needs retrieval at all."""
-
-Augmenter: TypeAlias = Callable[
-    [str, Sequence[Candidate], AugmentContext], Awaitable[Augmentation] | Augmentation
-]
-"""Makes the new text of the user's message from the question and its evidence."""
 
 
 class _Unset:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ragchat.access import Streaming
+    from ragchat.augment import Augmenter
     from ragchat.budget import RequestBudget
     from ragchat.citations import (
         CitationLedger,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
         Verification,
     )
     from ragchat.events import Answers, Event
+    from ragchat.gate import Gate
     from ragchat.models import ChatModel
-    from ragchat.prepare import Augmenter, Gate
     from ragchat.prepared import PreparedRequest as AsyncPreparedRequest
     from ragchat.prepared import PreparedStream as AsyncPreparedStream
     from ragchat.prepared import Retrieval

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ragchat.conversation import ConversationQuery
 from ragchat.errors import EmptyModelOutput, MissingModelOutput, OverlongModelOutput
 from ragchat.json_search import first_object
 from ragchat.replies import begins_json, clean_text, is_overlong
@@ -13,15 +11,22 @@ from ragchat_retrieval.errors import InvalidSetting
 from ragchat_retrieval.text import clean_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
+    from ragchat.conversation import ConversationQuery
     from ragchat.models import ChatModel
     from ragchat_retrieval.values import Query
 
-ConversationTransformer: TypeAlias = Callable[
-    [ConversationQuery], "Awaitable[Query | None] | Query | None"
-]
-"""Turns a conversation into the query to retrieve with; None is to retrieve nothing this turn."""
+
+class ConversationTransformer(Protocol):
+    """Turns a conversation into a query. A bare async or sync function of this shape will do."""
+
+    def __call__(
+        self, conversation: ConversationQuery, /
+    ) -> Awaitable[Query | None] | Query | None:
+        """Returns the query to retrieve with; None is to retrieve nothing this turn."""
+        ...
+
 
 QUERY_SCHEMA: Mapping[str, Any] = {
     "title": "query",

@@ -214,14 +214,12 @@ def shapes_of_stages() -> None:
     gate: ragchat.Gate = ragchat.RetrievalGate()
     transformer: ragchat.ConversationTransformer = unchanged
     augmenter: ragchat.Augmenter = ragchat.IdentityAugmenter()
-    counter: ragchat.TokenCounter = len
     ragchat.Preparer(
         ragchat.quickstart().retriever(expander=expander),
         gate=gate,
         query_transformer=transformer,
         augmenter=augmenter,
     )
-    ragchat.ContextualAugmenter(count_tokens=counter)
 
 
 async def conversation(query: ragchat.Query, model: ragchat.ChatModel) -> None:
