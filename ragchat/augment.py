@@ -351,8 +351,8 @@ def _presentable(
     """Returns the passages to present, each once, and how many of them are no earlier ones."""
 
     def key(passage: Passage) -> tuple[str, str]:
-        # A ledger has one number for an id; without one, ids that a
-        # foreign retriever gives to several texts do no harm.
+        # A ledger has one number for an id. Without one, several texts of one id, as a foreign
+        # retriever may return them, are all presented.
         return passage.id, str(passage.text) if context.ledger is None else ""
 
     distinct: dict[tuple[str, str], Passage] = {}
