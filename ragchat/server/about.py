@@ -16,7 +16,8 @@ from ragchat.server.documented import STREAMED, body_of, failures
 from ragchat.server.errors import Problem
 from ragchat.server.service import EXTRACTIVE, embedder_of, service_of, tenant_of
 from ragchat.server.streaming import EventStream
-from ragchat.wire import EventEncoder, encoded, turn
+from ragchat.wire import EventEncoder, turn
+from ragchat.wire.encoding import written
 from ragchat_retrieval.errors import RagchatError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ async def answer(request: Request) -> Response:
     encoder = EventEncoder()
     settings = service.settings
     return EventStream(
-        encoded(turn(preparer, create, params, check=check, extract=extract), encoder),
+        written(turn(preparer, create, params, check=check, extract=extract), encoder),
         heartbeat=settings.heartbeat,
         stall=settings.stall_timeout,
         headers=encoder.headers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ragchat.forms import unbroken
 from ragchat.wire.failures import failure_of, place_of
-from ragchat.wire.pacing import paced
+from ragchat.wire.pacing import iterated, paced
 from ragchat.wire.rounds import Rounds
 
 if TYPE_CHECKING:
@@ -73,18 +73,32 @@ async def encoded(events: AsyncIterable[WireEvent], encoder: Encoder) -> AsyncGe
             of several of these one after the other: to the client they are one answer.
         encoder: The format; used once.
     """
+    async with aclosing(written(paced(events, _SILENCE), encoder)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+async def written(
+    events: AsyncIterable[WireEvent | None], encoder: Encoder
+) -> AsyncGenerator[bytes]:
+    """As `encoded`, for whoever watches for silence by himself.
+
+    Args:
+        events: As for `encoded`; None is a long silence.
+        encoder: A new one.
+    """
     for piece in encoder.start():
         yield piece
     rounds = Rounds()
     silent = [HEARTBEAT] if HEADERS["content-type"] in encoder.headers.values() else []
 
-    def written(event: WireEvent) -> list[bytes]:
+    def pieces_of(event: WireEvent) -> list[bytes]:
         return [piece for seen in rounds.feed(event) for piece in encoder.feed(seen)]
 
-    async with aclosing(paced(events, _SILENCE)) as running:
+    async with aclosing(iterated(events)) as running:
         try:
             async for event in running:
-                for piece in silent if event is None else written(event):
+                for piece in silent if event is None else pieces_of(event):
                     yield piece
         except Exception as error:  # noqa: BLE001 - the response has begun: it must say so itself
             failure = failure_of(error)

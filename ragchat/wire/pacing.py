@@ -67,7 +67,7 @@ class _Intake(Generic[T]):
         await ended(self.reading)
 
     async def _read(self, events: AsyncIterable[T]) -> None:
-        async with aclosing(_iterated(events)) as running:
+        async with aclosing(iterated(events)) as running:
             async for event in running:
                 self.arrived.append(event)
                 self._news.set()
@@ -90,7 +90,7 @@ class _Intake(Generic[T]):
         self._timer = self._loop.call_later(left, self._tick)
 
 
-async def _iterated(events: AsyncIterable[T]) -> AsyncGenerator[T]:
+async def iterated(events: AsyncIterable[T]) -> AsyncGenerator[T]:
     """Iterates anything, and closes it as far as it can be closed."""
     iterator: AsyncIterator[T] = aiter(events)
     try:
